@@ -1,0 +1,74 @@
+package advisory
+
+import (
+	"fmt"
+	"time"
+)
+
+// NoReserve, as [Config.Reserve], lets a Locker use every connection of its
+// pool. It is right for a pool that is kept for locks.
+const NoReserve = -1
+
+// Config is how a [Locker] behaves. The zero Config, and a nil one, mean the
+// documented defaults.
+type Config struct {
+	// Reserve is how many connections of the pool the Locker leaves to others.
+	// Defaults to 1 for New and to none for Open; NoReserve means none. A pool
+	// must be larger than its reserve. Two Lockers on one pool don't know of
+	// each other's connections: use one Locker for each pool.
+	Reserve int
+
+	// Heartbeat is how often a held lock's session is asked for a sign of
+	// life. Defaults to 5 s.
+	Heartbeat time.Duration
+
+	// HeartbeatTimeout is how long the server may take to answer, a heartbeat
+	// as well as a statement of the Locker beside the time that this is meant
+	// to wait on the server. Defaults to 5 s. A loss on which no news arrives,
+	// as when a network swallows everything, is noticed within Heartbeat +
+	// HeartbeatTimeout.
+	HeartbeatTimeout time.Duration
+
+	// UnlockTimeout bounds Unlock, whatever its context says. Defaults to 5 s.
+	UnlockTimeout time.Duration
+}
+
+const (
+	defaultReserve       = 1
+	defaultHeartbeat     = 5 * time.Second
+	defaultAnswerTimeout = 5 * time.Second
+)
+
+// withDefaults returns a validated copy.
+func (c *Config) withDefaults(reserve int) (Config, error) {
+	var out Config
+	if c != nil {
+		out = *c
+	}
+	if out.Reserve < NoReserve {
+		return Config{}, fmt.Errorf("advisory: Config.Reserve is %d; give the number of connections to leave to others, 0 for the default or NoReserve", out.Reserve)
+	}
+	switch out.Reserve {
+	case 0:
+		out.Reserve = reserve
+	case NoReserve:
+		out.Reserve = 0
+	}
+	for _, d := range []struct {
+		name  string
+		value *time.Duration
+		zero  time.Duration
+	}{
+		{"Heartbeat", &out.Heartbeat, defaultHeartbeat},
+		{"HeartbeatTimeout", &out.HeartbeatTimeout, defaultAnswerTimeout},
+		{"UnlockTimeout", &out.UnlockTimeout, defaultAnswerTimeout},
+	} {
+		if *d.value < 0 {
+			return Config{}, fmt.Errorf("advisory: Config.%s is %s; a duration can't be negative, and 0 means %s", d.name, *d.value, d.zero)
+		}
+		if *d.value == 0 {
+			*d.value = d.zero
+		}
+	}
+	return out, nil
+}

@@ -1,0 +1,93 @@
+package advisory
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+)
+
+// Test for these with errors.Is: they come wrapped with the key and the cause.
+var (
+	// ErrNotAcquired is returned by TryLock and TryDo when the lock is held:
+	// by another session, by this Locker, or about to be by a call of this
+	// Locker that came first.
+	ErrNotAcquired = errors.New("advisory: not acquired")
+
+	// ErrUnlocked is what [Lock.Err] says, and the cause of a
+	// [Lock.Context]'s end, once Unlock or [Locker.Close] has ended the hold.
+	ErrUnlocked = errors.New("advisory: unlocked")
+
+	// ErrLost is matched by every [LostError]: the session that held the lock
+	// ended before Unlock, and another may have held the lock since.
+	ErrLost = errors.New("advisory: lock lost")
+
+	// ErrNotOwner is returned by Unlock when the session lives but did not
+	// hold the lock any more (the error is a [LostError] then), and by the
+	// methods of a Lock that is nil or was not made by a Locker.
+	ErrNotOwner = errors.New("advisory: not the owner of the lock")
+
+	// ErrPoolExhausted is returned by the locking methods when the Locker
+	// would have to take a connection that [Config.Reserve] leaves to others,
+	// and when ctx ends while the pool has no connection to give.
+	ErrPoolExhausted = errors.New("advisory: pool exhausted")
+
+	// ErrInvalidKey is returned by the locking methods for a Key that can't
+	// name a lock.
+	ErrInvalidKey = errors.New("advisory: invalid key")
+
+	// ErrClosed is returned by the locking methods once [Locker.Close] was
+	// called, also to those that were waiting then.
+	ErrClosed = errors.New("advisory: locker closed")
+)
+
+// LostReason says how the loss of a lock was found out.
+type LostReason string
+
+const (
+	// LostTerminated: the server ended the session and said so, for example
+	// after pg_terminate_backend, at a shutdown or by idle_session_timeout.
+	LostTerminated = LostReason(connhold.Terminated)
+	// LostDisconnected: the connection was closed or reset.
+	LostDisconnected = LostReason(connhold.Disconnected)
+	// LostUnresponsive: the server did not answer a heartbeat, or the unlock,
+	// in time. The session may live on for a while and hold the lock.
+	LostUnresponsive = LostReason(connhold.Unresponsive)
+	// LostNotHeld: the session lives and said at unlock that it did not hold
+	// the lock, which something else must have released on it.
+	LostNotHeld LostReason = "not held"
+)
+
+// LostError says that a lock was not held continuously until Unlock. It
+// matches [ErrLost], and the errors of Cause.
+type LostError struct {
+	Key    Key
+	Reason LostReason
+	Cause  error
+}
+
+// Error describes the loss.
+func (e *LostError) Error() string {
+	return fmt.Sprintf("advisory: lock %s lost (%s): %v", e.Key, e.Reason, e.Cause)
+}
+
+// Is reports whether target is [ErrLost].
+func (e *LostError) Is(target error) bool { return target == ErrLost }
+
+// Unwrap returns the cause.
+func (e *LostError) Unwrap() error { return e.Cause }
+
+func lostBy(key Key, loss *connhold.Loss) *LostError {
+	return &LostError{Key: key, Reason: LostReason(loss.Reason), Cause: loss.Cause}
+}
+
+// unlockError says what an unlock that failed means. An error that leaves the
+// session alive, such as a cancelled statement, is no loss: the lock was held
+// until the session was ended instead.
+func unlockError(key Key, err error) error {
+	loss := connhold.LossFrom(err)
+	if loss == nil {
+		return fmt.Errorf("advisory: unlock %s: the session was ended instead: %w", key, err)
+	}
+	return lostBy(key, loss)
+}

@@ -1,0 +1,110 @@
+package advisory
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Key names one advisory lock of a database. PostgreSQL knows two disjoint
+// spaces of locks, those of one bigint and those of two ints; a Key is in one
+// of them (PostgreSQL manual, section 9.28.10).
+//
+// Keys are comparable. Keys that were made in different ways may compare
+// unequal and still be the same lock, as Name("x") and ID of its hash are; a
+// [Locker] goes by the lock. The zero Key is not valid.
+//
+// What a Key maps to is a wire format that other programs and other languages
+// rely on: it does not change between versions.
+type Key struct {
+	kind keyKind
+	id   int64 // for pair: class in the high half, object in the low one
+	name string
+}
+
+type keyKind uint8
+
+const (
+	noKey keyKind = iota
+	nameKey
+	idKey
+	pairKey
+)
+
+// Name is the lock of a name: its number is the server's
+// hashtextextended(name, 0), so that psql and any other language take the same
+// lock with pg_advisory_lock(hashtextextended('...', 0)).
+//
+// A lock on an empty name, or on one that PostgreSQL can't hold as text
+// because it is not valid UTF-8 or contains a zero byte, is refused. The
+// number agrees with that of a server whose database encoding is UTF8 and
+// whose byte order is little-endian, as on x86-64 and ARM.
+//
+// Two of n names fall on one number with a probability of about n²/2⁶⁵: one in
+// 37 million for a million names. They then exclude each other.
+func Name(name string) Key { return Key{kind: nameKey, id: hashText(name), name: name} }
+
+// ID is the lock pg_advisory_lock(id) of one bigint.
+func ID(id int64) Key { return Key{kind: idKey, id: id} }
+
+// Pair is the lock pg_advisory_lock(class, object) of two ints. No Pair ever
+// excludes a Name or an ID, whatever the numbers.
+func Pair(class, object int32) Key {
+	return Key{kind: pairKey, id: int64(class)<<32 | int64(uint32(object))}
+}
+
+// String is for people: the name where there is one, and the number.
+func (k Key) String() string {
+	switch k.kind {
+	case noKey:
+		return "no key"
+	case nameKey:
+		return fmt.Sprintf("%q (%d)", k.name, k.id)
+	case pairKey:
+		return fmt.Sprintf("(%d, %d)", k.class(), k.object())
+	default:
+		return strconv.FormatInt(k.id, 10)
+	}
+}
+
+// SQL is the argument text for pg_advisory_lock and its siblings, to paste into
+// psql. It is empty for the zero Key.
+func (k Key) SQL() string {
+	switch k.kind {
+	case noKey:
+		return ""
+	case pairKey:
+		return fmt.Sprintf("'%d'::int, '%d'::int", k.class(), k.object())
+	default:
+		return fmt.Sprintf("'%d'::bigint", k.id)
+	}
+}
+
+func (k Key) class() int32  { return int32(k.id >> 32) }
+func (k Key) object() int32 { return int32(k.id) }
+
+// tag identifies the lock on the server, however its Key was made.
+type tag struct {
+	pair bool
+	id   int64
+}
+
+func (k Key) tag() tag { return tag{pair: k.kind == pairKey, id: k.id} }
+
+func (k Key) validate() error {
+	switch {
+	case k.kind == noKey:
+		return fmt.Errorf("%w: it is the zero Key; make one with Name, ID or Pair", ErrInvalidKey)
+	case k.kind != nameKey:
+		return nil
+	case k.name == "":
+		return fmt.Errorf("%w: the name is empty", ErrInvalidKey)
+	case !utf8.ValidString(k.name):
+		return fmt.Errorf("%w: the name %q is not valid UTF-8", ErrInvalidKey, k.name)
+	case strings.ContainsRune(k.name, 0):
+		return fmt.Errorf("%w: the name %q contains a zero byte, which PostgreSQL's text can't", ErrInvalidKey, k.name)
+	default:
+		return nil
+	}
+}

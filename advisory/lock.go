@@ -1,0 +1,204 @@
+package advisory
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+)
+
+// Lock is a lock that is held, on a connection of its own. It is for one use:
+// once it has ended it stays ended. All methods are safe for concurrent use,
+// and for calls on a nil Lock.
+//
+// A Lock can end at any time and for many reasons: a backend terminated by an
+// administrator, a server that restarts or fails over, a network that breaks.
+// The server frees the lock at once then, and this process learns of it a
+// moment later: milliseconds when the server or the network says so, at most
+// [Config.Heartbeat] + [Config.HeartbeatTimeout] when all goes silent, and any
+// time at all when the process itself is stopped. In between two holders
+// believe that they hold. What must not be written twice needs package
+// fencing.
+type Lock struct {
+	locker  *Locker
+	line    *line
+	key     Key
+	hold    *connhold.Hold
+	pid     uint32
+	receipt int64
+
+	// ctx ends with the hold; its cause is what Err returns.
+	ctx context.Context
+	end context.CancelCauseFunc
+
+	// The first of Unlock and the watch to claim the lock disposes of its
+	// connection, sets result and closes settled.
+	claimed atomic.Bool
+	settled chan struct{}
+	result  error
+}
+
+func newLock(l *Locker, ln *line, key Key, c *contest) *Lock {
+	k := &Lock{
+		locker: l, line: ln, key: key,
+		hold: c.hold, pid: c.hold.PID(), receipt: c.receipt,
+		settled: make(chan struct{}),
+	}
+	k.ctx, k.end = context.WithCancelCause(context.Background())
+	return k
+}
+
+// Keys returns the keys that are locked.
+func (k *Lock) Keys() []Key {
+	if k == nil {
+		return nil
+	}
+	return []Key{k.key}
+}
+
+// BackendPID is the process id of the server backend whose session holds the
+// lock, as in pg_locks and pg_stat_activity; 0 for a nil Lock.
+func (k *Lock) BackendPID() uint32 {
+	if k == nil {
+		return 0
+	}
+	return k.pid
+}
+
+// Receipt is what the function that package fencing had called at the grant
+// returned, and 1 without one.
+func (k *Lock) Receipt() int64 {
+	if k == nil {
+		return 0
+	}
+	return k.receipt
+}
+
+// Done returns a channel that is closed once the lock is not held any more:
+// when Unlock or [Locker.Close] begins, or when the loss of the session is
+// noticed. That it is open does not prove that the lock is held; see [Lock].
+func (k *Lock) Done() <-chan struct{} {
+	if !k.made() {
+		return closedChan
+	}
+	return k.ctx.Done()
+}
+
+// Err returns nil while the lock is held for all that is known, [ErrUnlocked]
+// once it is unlocked, and a [LostError] once it is lost. It does not ask the
+// server.
+func (k *Lock) Err() error {
+	if !k.made() {
+		return ErrNotOwner
+	}
+	return context.Cause(k.ctx)
+}
+
+// Context returns a context that ends with parent, with the lock, or when
+// cancel is called. [context.Cause] tells why: it is what Err returns if the
+// lock ended first. The caller must call cancel to free its resources.
+func (k *Lock) Context(parent context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(parent)
+	if !k.made() {
+		cancel(ErrNotOwner)
+		return ctx, func() {}
+	}
+	stop := context.AfterFunc(k.ctx, func() { cancel(k.Err()) })
+	return ctx, func() {
+		stop()
+		cancel(context.Canceled)
+	}
+}
+
+// Unlock ends the hold and frees the lock. Done is closed before the server is
+// asked, so that nobody finds the lock held here while another has it.
+//
+// It returns nil only if the server said that its session had held the lock
+// until now. Else the connection is closed, which frees the lock too, and the
+// error says why: a [LostError], which matches [ErrLost], when exclusivity was
+// not certain until now, because the session died, did not answer or (matching
+// [ErrNotOwner]) did not hold the lock; another error when the server refused
+// the unlock on a session that lived. When the server can't be reached it keeps
+// the lock until it notices that by itself.
+//
+// Unlock works when ctx has ended; it takes only its values, and
+// [Config.UnlockTimeout] is its bound. Later calls, and calls at the same time
+// from other goroutines, wait for the first and return what it returned.
+func (k *Lock) Unlock(ctx context.Context) error {
+	if !k.made() {
+		return ErrNotOwner
+	}
+	if !k.claimed.CompareAndSwap(false, true) {
+		<-k.settled
+		return k.result
+	}
+	k.end(ErrUnlocked)
+	if err := k.release(ctx); err != nil {
+		k.settle(err, k.hold.Destroy)
+		return err
+	}
+	k.settle(nil, nil)
+	return nil
+}
+
+// release unlocks on the server.
+func (k *Lock) release(ctx context.Context) error {
+	start := time.Now()
+	limit := k.locker.config.UnlockTimeout
+	if loss := k.hold.Unwatch(limit); loss != nil {
+		return lostBy(k.key, loss)
+	}
+	t := k.key.tag()
+	var owned bool
+	err := k.hold.Run(ctx, limit-time.Since(start), func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, unlockSQL(t), t.args()...).Scan(&owned)
+	})
+	if err != nil {
+		return unlockError(k.key, err)
+	}
+	if !owned {
+		return &LostError{Key: k.key, Reason: LostNotHeld, Cause: ErrNotOwner}
+	}
+	return nil
+}
+
+// watch notices the end of the session from now on.
+func (k *Lock) watch() {
+	limits := connhold.Limits{Heartbeat: k.locker.config.Heartbeat, Timeout: k.locker.config.HeartbeatTimeout}
+	k.hold.Watch(limits, k.lose)
+}
+
+// lose runs on the watch's goroutine.
+func (k *Lock) lose(loss *connhold.Loss) {
+	if !k.claimed.CompareAndSwap(false, true) {
+		return // Unlock is under way and learns of the loss itself
+	}
+	err := lostBy(k.key, loss)
+	k.end(err)
+	k.settle(err, k.hold.Destroy)
+}
+
+// settle records how the hold ended and passes on the line, with the connection
+// unless it is to be destroyed.
+func (k *Lock) settle(result error, destroy func()) {
+	k.result = result
+	if destroy != nil {
+		k.locker.unpin(destroy)
+		k.locker.settle(k.line, nil)
+	} else {
+		k.locker.settle(k.line, k.hold)
+	}
+	close(k.settled)
+}
+
+// made reports whether k comes from a Locker.
+func (k *Lock) made() bool { return k != nil && k.locker != nil }
+
+var closedChan = func() chan struct{} {
+	c := make(chan struct{})
+	close(c)
+	return c
+}()

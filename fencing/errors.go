@@ -1,0 +1,113 @@
+package fencing
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// Test for these with errors.Is. The first three are refusals of a write by
+// the database; [Lease.InTx] returns them, and [Translate] makes them from the
+// errors of transactions that were begun in another way.
+var (
+	// ErrStale is matched by every [StaleError]: the write carried a token
+	// that a newer holder of the resource has superseded.
+	ErrStale = errors.New("fencing: stale token")
+
+	// ErrUnstamped: the write was to a guarded table, in a transaction that
+	// was not stamped for its resource.
+	ErrUnstamped = errors.New("fencing: transaction not stamped")
+
+	// ErrUnknownToken: the write carried a token that was never issued for
+	// the resource.
+	ErrUnknownToken = errors.New("fencing: token never issued")
+
+	// ErrNotInstalled is returned by everything in this package where the
+	// schema fencing is not in the database, or not the one that this version
+	// needs; package migrations installs it.
+	ErrNotInstalled = errors.New("fencing: not installed in this database")
+)
+
+// The SQLSTATEs of the refusals.
+const (
+	codeStale        = "LF001"
+	codeUnstamped    = "LF002"
+	codeUnknownToken = "LF003"
+)
+
+// StaleError is the refusal of a write whose token was superseded. It matches
+// [ErrStale] and unwraps to the server's error.
+type StaleError struct {
+	Table    string // with its schema, quoted where SQL needs it
+	Resource string
+	Token    Token // which the write carried
+	Current  Token // which was issued last
+
+	cause *pgconn.PgError
+}
+
+// Error describes the refusal.
+func (e *StaleError) Error() string {
+	return fmt.Sprintf("fencing: write to %s refused: token %d of resource %q is stale, the current one is %d",
+		e.Table, e.Token, e.Resource, e.Current)
+}
+
+// Is reports whether target is [ErrStale].
+func (e *StaleError) Is(target error) bool { return target == ErrStale }
+
+// Unwrap returns the server's error.
+func (e *StaleError) Unwrap() error { return e.cause }
+
+// Translate returns err with what the database's refusal means, so that
+// errors.Is finds [ErrStale], [ErrUnstamped], [ErrUnknownToken] or
+// [ErrNotInstalled] in it; other errors are returned as they are. It is for
+// errors of statements in a transaction that was stamped with [Stamp].
+func Translate(err error) error {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	if !ok || errors.Is(err, ErrStale) || errors.Is(err, ErrUnstamped) || errors.Is(err, ErrUnknownToken) || errors.Is(err, ErrNotInstalled) {
+		return err
+	}
+	switch pgErr.Code {
+	case codeStale:
+		return newStaleError(pgErr)
+	case codeUnstamped:
+		return fmt.Errorf("%w: %w", ErrUnstamped, err)
+	case codeUnknownToken:
+		return fmt.Errorf("%w: %w", ErrUnknownToken, err)
+	}
+	if isNotInstalled(pgErr) {
+		return fmt.Errorf("%w: run migrations.Up: %w", ErrNotInstalled, err)
+	}
+	return err
+}
+
+// isNotInstalled: no such schema, or no such function in it.
+func isNotInstalled(err *pgconn.PgError) bool {
+	const noSchema, noFunction = "3F000", "42883"
+	return (err.Code == noSchema || err.Code == noFunction) && strings.Contains(err.Message, "fencing")
+}
+
+// newStaleError reads the server's DETAIL, which is token=… current=…
+// resource=…, the last of them as a JSON string.
+func newStaleError(err *pgconn.PgError) *StaleError {
+	e := &StaleError{Table: quoteIdent(err.SchemaName) + "." + quoteIdent(err.TableName), cause: err}
+	token, rest, _ := strings.Cut(strings.TrimPrefix(err.Detail, "token="), " current=")
+	current, resource, _ := strings.Cut(rest, " resource=")
+	e.Token, e.Current = parseToken(token), parseToken(current)
+	if json.Unmarshal([]byte(resource), &e.Resource) != nil {
+		e.Resource = resource
+	}
+	return e
+}
+
+func parseToken(s string) Token {
+	n, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return Token(n)
+}

@@ -1,0 +1,136 @@
+package connhold
+
+import (
+	"context"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// closeLimit bounds the goodbye to the server of a connection that is being
+// destroyed. The goodbye only spares the server's log a line.
+const closeLimit = time.Second
+
+// Hold is one pinned connection. It has one owner at a time and is not safe
+// for concurrent use; only its watch runs beside the owner.
+type Hold struct {
+	pin   *pgxpool.Conn // nil once the hold has ended
+	watch *watch        // nil when not watched
+	dirty bool          // a statement failed or the session died
+}
+
+// Pin checks a connection out of pool. It blocks until the pool has one; ctx
+// bounds that wait and not the hold.
+func Pin(ctx context.Context, pool *pgxpool.Pool) (*Hold, error) {
+	conn, err := pool.Acquire(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &Hold{pin: conn}, nil
+}
+
+// PID is the process id of the server backend that serves the session, as the
+// server reported it when the connection was made.
+func (h *Hold) PID() uint32 { return h.pin.Conn().PgConn().PID() }
+
+// MajorVersion is the server's, such as 15, as it reported it when the
+// connection was made, or 0 if it reported none.
+func (h *Hold) MajorVersion() int {
+	version := h.pin.Conn().PgConn().ParameterStatus("server_version")
+	digits := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' })
+	if digits >= 0 {
+		version = version[:digits]
+	}
+	major, err := strconv.Atoi(version)
+	if err != nil {
+		return 0
+	}
+	return major
+}
+
+// Run calls fn, which runs statements on the session, and bounds all of its
+// traffic by limit. fn gets ctx's values without its end. After an error, from
+// the server or from this side, the hold can only be destroyed: a statement
+// that failed may have had its effect on the session all the same.
+func (h *Hold) Run(ctx context.Context, limit time.Duration, fn func(context.Context, *pgx.Conn) error) error {
+	if h.pin == nil || h.watch != nil {
+		panic("BUG: connhold: statement on a connection that is watched or given back")
+	}
+	socket := h.pin.Conn().PgConn().Conn()
+	// On a closed socket a deadline can't be set, and fn says why.
+	_ = socket.SetDeadline(time.Now().Add(limit))
+	err := fn(context.WithoutCancel(ctx), h.pin.Conn())
+	_ = socket.SetDeadline(time.Time{})
+	if err != nil {
+		h.dirty = true
+	}
+	return err
+}
+
+// Watch hands the idle session to a goroutine that notices its end. On a loss
+// that goroutine, having left the socket, calls onLost once and ends. onLost
+// may end the hold; it must not block on a concurrent [Hold.Unwatch].
+func (h *Hold) Watch(limits Limits, onLost func(*Loss)) {
+	if h.pin == nil || h.watch != nil {
+		panic("BUG: connhold: watch on a connection that is watched or given back")
+	}
+	h.watch = newWatch(h.pin.Conn().PgConn(), limits, onLost)
+	go h.watch.run() // ends on Unwatch, which waits for it, or on a loss
+}
+
+// Unwatch takes the session back from the watch and returns the loss that it
+// found, or nil while the session lives. A heartbeat that is under way may
+// take limit to end; then it is cut off and the session counts as lost.
+func (h *Hold) Unwatch(limit time.Duration) *Loss {
+	if h.watch == nil {
+		return nil
+	}
+	loss := h.watch.stop(limit)
+	h.watch = nil
+	if loss != nil {
+		h.dirty = true
+	}
+	return loss
+}
+
+// Release ends the hold of a session that is known to hold nothing: the
+// connection returns to the pool, or is destroyed if a statement failed, a
+// transaction is open or the session died. It does not block on the network
+// except to destroy.
+func (h *Hold) Release() {
+	if h.pin == nil {
+		return
+	}
+	if h.dirty || h.watch != nil || h.pin.Conn().PgConn().TxStatus() != 'I' {
+		h.Destroy()
+		return
+	}
+	h.pin.Release()
+	h.pin = nil
+}
+
+// Destroy ends the hold and the session. The connection leaves the pool's
+// count at once. The server frees what the session held as soon as it sees the
+// connection closed, or the statement that runs on it ended.
+func (h *Hold) Destroy() {
+	if h.pin == nil {
+		return
+	}
+	h.Unwatch(0)
+	// Hijacked first: a pool that destroys a connection keeps counting it
+	// until the goodbye is over, which on a dead link takes its time.
+	conn := h.pin.Hijack()
+	h.pin = nil
+	if conn.IsClosed() {
+		// pgx may still be saying goodbye in the background. Closing the
+		// socket under it is what the server notices.
+		_ = conn.PgConn().Conn().Close()
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), closeLimit)
+	defer cancel()
+	_ = conn.Close(ctx) // the session ends either way
+}

@@ -1,0 +1,122 @@
+package connhold
+
+import (
+	"context"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+)
+
+// beatSQL is an empty statement: the server answers it without a snapshot,
+// and the session is idle again at once. The comment names its origin to
+// whoever reads pg_stat_activity.
+const beatSQL = "-- pgadvisory heartbeat"
+
+// Limits bounds the time until a dead session is noticed: at most Heartbeat +
+// Timeout after the start of the last heartbeat that was answered.
+type Limits struct {
+	Heartbeat time.Duration // from the start of one heartbeat to the next
+	Timeout   time.Duration // for the server's answer
+}
+
+// past is a deadline that has always expired. Setting it interrupts a read.
+var past = time.Unix(1, 0)
+
+// watch owns the socket of one session between Watch and Unwatch.
+type watch struct {
+	conn   *pgconn.PgConn
+	limits Limits
+	onLost func(*Loss)
+
+	exited chan struct{} // closed when the goroutine has left the socket
+	loss   *Loss         // written before exited is closed
+
+	// mu orders the deadlines that the goroutine sets against the one with
+	// which stop interrupts it. Nothing blocks under it.
+	mu       sync.Mutex
+	stopping bool
+	beating  bool
+}
+
+func newWatch(conn *pgconn.PgConn, limits Limits, onLost func(*Loss)) *watch {
+	return &watch{conn: conn, limits: limits, onLost: onLost, exited: make(chan struct{})}
+}
+
+func (w *watch) run() {
+	w.loss = w.untilLost()
+	close(w.exited)
+	if w.loss != nil {
+		w.onLost(w.loss)
+	}
+}
+
+// untilLost returns nil when stop asked for the socket.
+func (w *watch) untilLost() *Loss {
+	lastGood := time.Now()
+	for {
+		// The passive read: only news of the session's end, an answer to
+		// nothing, makes it return with anything but a timeout.
+		if !w.arm(w.socket().SetReadDeadline, lastGood.Add(w.limits.Heartbeat), false) {
+			return nil
+		}
+		err := w.conn.WaitForNotification(context.Background())
+		if err == nil {
+			continue // a NOTIFY that nobody here asked for
+		}
+		if !pgconn.Timeout(err) {
+			return lossFromRead(err)
+		}
+
+		start := time.Now()
+		if !w.arm(w.socket().SetDeadline, start.Add(w.limits.Timeout), true) {
+			return nil
+		}
+		if _, err := w.conn.Exec(context.Background(), beatSQL).ReadAll(); err != nil {
+			if loss := LossFrom(err); loss != nil {
+				return loss
+			}
+			// An error is an answer too, for example to a cancel request.
+		}
+		lastGood = start
+	}
+}
+
+// arm sets the next deadline unless stop has asked for the socket.
+func (w *watch) arm(set func(time.Time) error, deadline time.Time, beat bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.stopping {
+		return false
+	}
+	w.beating = beat
+	// On a closed socket this fails, and so will the read that follows.
+	_ = set(deadline)
+	return true
+}
+
+// stop takes the socket back and returns the loss, if there was one. A passive
+// read is interrupted at once; a heartbeat under way may finish within limit,
+// after which it is cut off, which counts as a loss.
+func (w *watch) stop(limit time.Duration) *Loss {
+	w.mu.Lock()
+	w.stopping = true
+	if !w.beating {
+		_ = w.socket().SetReadDeadline(past)
+	}
+	w.mu.Unlock()
+
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case <-w.exited:
+	case <-timer.C:
+		_ = w.socket().SetDeadline(past)
+		<-w.exited
+	}
+	_ = w.socket().SetDeadline(time.Time{})
+	return w.loss
+}
+
+func (w *watch) socket() net.Conn { return w.conn.Conn() }

@@ -1,0 +1,37 @@
+package pgtest
+
+import (
+	"context"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+)
+
+// Dir is where the server's files are, or "" if they aren't on this machine.
+func (s *Server) Dir() string { return s.backend.dir }
+
+// Choose runs the choice among providers that do nothing but succeed or fail.
+func Choose(forced string, names []string, failures map[string]error) (taken string, notes []string, err error) {
+	var candidates []provider
+	for _, name := range names {
+		candidates = append(candidates, provider{name, func(context.Context) (*backend, error) {
+			return &backend{}, failures[name]
+		}})
+	}
+	_, taken, notes, err = choose(context.Background(), forced, candidates)
+	return taken, notes, err
+}
+
+// FindBinDir returns the folder whose server would be started.
+func FindBinDir(ctx context.Context) (string, error) {
+	bin, err := findBinDir(ctx)
+	return bin.path, err
+}
+
+func ClosePool(pool *pgxpool.Pool, limit time.Duration) error { return closePool(pool, limit) }
+
+var (
+	LinesOf      = linesOf
+	URLDSN       = urlDSN
+	WithDatabase = withDatabase
+)

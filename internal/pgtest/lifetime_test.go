@@ -1,0 +1,142 @@
+package pgtest_test
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
+)
+
+// envChild makes this test binary a process that only starts a server.
+const envChild = "PGTEST_CHILD"
+
+// A report is what the child says about its server.
+type report struct{ DSN, Dir string }
+
+func TestStart_leavesNothingWhenTheProcessIsKilled(t *testing.T) {
+	t.Parallel()
+	provider := ownProvider(t)
+
+	child := exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(os.Environ(), envChild+"=1", "PGADVISORY_TEST_PROVIDER="+provider)
+	child.Stderr = os.Stderr
+	stdin, err := child.StdinPipe()
+	require.NoError(t, err)
+	defer stdin.Close()
+	stdout, err := child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	require.NoError(t, err)
+	var r report
+	require.NoError(t, json.Unmarshal(line, &r))
+	requireThere(t, r)
+
+	require.NoError(t, child.Process.Kill())
+	require.Error(t, child.Wait())
+	requireGone(t, r)
+}
+
+func TestServer_Close_leavesNothing(t *testing.T) {
+	t.Parallel()
+	ownProvider(t)
+	server, err := pgtest.Start(t.Context(), io.Discard)
+	require.NoError(t, err)
+	r := report{server.DSN(), server.Dir()}
+	requireThere(t, r)
+
+	require.NoError(t, server.Close())
+	requireGone(t, r)
+	require.NoError(t, server.Close(), "the second time")
+}
+
+func TestServer_Close_reportsAServerThatEndedBefore(t *testing.T) {
+	t.Parallel()
+	ownProvider(t)
+	server, err := pgtest.Start(t.Context(), io.Discard)
+	require.NoError(t, err)
+	defer server.Close()
+	if server.Provider() != "installed" {
+		t.Skip("only an installed server is a child of its watchdog")
+	}
+	r := report{server.DSN(), server.Dir()}
+	text, err := os.ReadFile(filepath.Join(r.Dir, "data", "postmaster.pid"))
+	require.NoError(t, err)
+	first, _, _ := strings.Cut(string(text), "\n")
+	pid, err := strconv.Atoi(first)
+	require.NoError(t, err)
+	postmaster, err := os.FindProcess(pid)
+	require.NoError(t, err)
+	require.NoError(t, postmaster.Kill())
+
+	requireGone(t, r)
+	require.ErrorContains(t, server.Close(), "ended on its own")
+}
+
+// ownProvider returns the provider in use, if its server is ours to stop.
+func ownProvider(t *testing.T) string {
+	t.Helper()
+	provider := pgtest.New(t).Server.Provider()
+	if provider == "url" {
+		t.Skip("a given server is never stopped")
+	}
+	return provider
+}
+
+func requireThere(t *testing.T, r report) {
+	t.Helper()
+	conn, err := pgx.Connect(t.Context(), r.DSN)
+	require.NoError(t, err)
+	require.NoError(t, conn.Close(t.Context()))
+	if r.Dir != "" {
+		require.DirExists(t, r.Dir)
+	}
+}
+
+func requireGone(t *testing.T, r report) {
+	t.Helper()
+	config, err := pgx.ParseConfig(r.DSN)
+	require.NoError(t, err)
+	address := net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port)))
+	require.Eventually(t, func() bool {
+		conn, err := net.DialTimeout("tcp", address, time.Second)
+		if err == nil {
+			conn.Close()
+		}
+		return err != nil
+	}, 30*time.Second, 20*time.Millisecond, "the server still listens")
+	if r.Dir == "" {
+		return
+	}
+	require.Eventually(t, func() bool {
+		_, err := os.Stat(r.Dir)
+		return os.IsNotExist(err)
+	}, 30*time.Second, 20*time.Millisecond, "the server's files are still there")
+}
+
+// runChild starts a server, reports it, and then waits to be killed.
+func runChild() {
+	server, err := pgtest.Start(context.Background(), os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	if err := json.NewEncoder(os.Stdout).Encode(report{server.DSN(), server.Dir()}); err != nil {
+		os.Exit(1)
+	}
+	_, _ = io.Copy(io.Discard, os.Stdin)
+}

@@ -1,0 +1,99 @@
+package migrations
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/jackc/pgx/v5/stdlib"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+)
+
+const (
+	createSchemaSQL = "CREATE SCHEMA IF NOT EXISTS fencing"
+
+	// dropSchemaSQL removes what Up made outside of the migrations, once they
+	// are all undone.
+	dropSchemaSQL = `DO $$
+BEGIN
+	IF to_regclass('fencing.resource') IS NULL THEN
+		DROP TABLE fencing.migration;
+		DROP SCHEMA fencing;
+	END IF;
+END $$`
+)
+
+var lockKey = advisory.Name("pgadvisory: migrations of fencing")
+
+// locker keeps concurrent runs apart with a lock on the very connection that
+// migrates: if the lock is lost, so is the connection, and nothing migrates on
+// unguarded. It also runs the statements that come before and after all
+// migrations.
+type locker struct{ first, last string }
+
+// SessionLock waits for the lock. It asks again and again instead of waiting
+// on the server, where a waiting session holds back CREATE INDEX CONCURRENTLY
+// and with it, perhaps, the holder.
+func (l *locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	for {
+		var locked bool
+		if err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock("+lockKey.SQL()+")").Scan(&locked); err != nil {
+			return errors.Join(fmt.Errorf("lock: %w", err), closeSession(ctx, conn))
+		}
+		if locked {
+			break
+		}
+		select {
+		case <-time.After(50*time.Millisecond + rand.N(50*time.Millisecond)):
+		case <-ctx.Done():
+			return fmt.Errorf("waiting for another run of the migrations: %w", ctx.Err())
+		}
+	}
+	if err := execute(ctx, conn, l.first); err != nil {
+		return errors.Join(err, closeSession(ctx, conn))
+	}
+	return nil
+}
+
+// SessionUnlock reports as an error that the lock was not held.
+func (l *locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	lastErr := execute(ctx, conn, l.last)
+	var owned bool
+	err := conn.QueryRowContext(ctx, "SELECT pg_advisory_unlock("+lockKey.SQL()+")").Scan(&owned)
+	switch {
+	case err != nil:
+		return errors.Join(lastErr, fmt.Errorf("unlock: %w", err), closeSession(ctx, conn))
+	case !owned:
+		return errors.Join(lastErr, fmt.Errorf("unlock: %w: another run may have migrated at the same time", advisory.ErrNotOwner))
+	default:
+		return lastErr
+	}
+}
+
+func execute(ctx context.Context, conn *sql.Conn, statement string) error {
+	if statement == "" {
+		return nil
+	}
+	_, err := conn.ExecContext(ctx, statement)
+	return err
+}
+
+// closeSession ends a session that may hold the lock, so that it does not
+// return to the pool.
+func closeSession(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	err := conn.Raw(func(driverConn any) error {
+		return driverConn.(*stdlib.Conn).Conn().Close(ctx)
+	})
+	if errors.Is(err, sql.ErrConnDone) {
+		return nil
+	}
+	return err
+}

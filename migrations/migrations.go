@@ -1,0 +1,94 @@
+package migrations
+
+import (
+	"context"
+	"embed"
+	"errors"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5/stdlib"
+	"github.com/pressly/goose/v3"
+)
+
+// FS holds the migrations in goose's format. Up and Down also make and drop
+// the schema fencing, which the files expect to find.
+//
+//go:embed *.sql
+var FS embed.FS
+
+// versionTable is where goose records which migrations have run.
+const versionTable = "fencing.migration"
+
+// Querier is what [Version] needs of a connection, a pool or a transaction.
+type Querier interface {
+	QueryRow(ctx context.Context, sql string, args ...any) pgx.Row
+}
+
+// Up installs fencing, or brings it to the newest version; it does nothing if
+// it is there already. It needs one connection of the pool, and the privilege
+// to create a schema in its database.
+//
+// Concurrent calls, in other processes too, wait for each other; ctx bounds the
+// wait and the migrations. Each migration is one transaction: after an error
+// those before it stay. An error that says that the lock was not held to the
+// end means that another may have migrated at the same time.
+func Up(ctx context.Context, pool *pgxpool.Pool) error {
+	return run(ctx, pool, "up", createSchemaSQL, "", func(p *goose.Provider) error {
+		_, err := p.Up(ctx)
+		return err
+	})
+}
+
+// Down removes fencing with all marks: tokens that are issued after a new Up
+// begin at 1. It refuses, and changes nothing, while a table is guarded or
+// something else depends on the schema. Where nothing is installed it does
+// nothing. It waits as Up does.
+func Down(ctx context.Context, pool *pgxpool.Pool) error {
+	version, err := Version(ctx, pool)
+	if err != nil || version == 0 {
+		return err
+	}
+	return run(ctx, pool, "down", "", dropSchemaSQL, func(p *goose.Provider) error {
+		_, err := p.DownTo(ctx, 0)
+		return err
+	})
+}
+
+// Version returns the number of the last migration that has run, and 0 where
+// fencing is not installed.
+func Version(ctx context.Context, db Querier) (int64, error) {
+	var installed bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", versionTable).Scan(&installed); err != nil {
+		return 0, fmt.Errorf("migrations: version: %w", err)
+	}
+	if !installed {
+		return 0, nil
+	}
+	var version int64
+	if err := db.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable+" WHERE is_applied").Scan(&version); err != nil {
+		return 0, fmt.Errorf("migrations: version: %w", err)
+	}
+	return version, nil
+}
+
+func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migrate func(*goose.Provider) error) (err error) {
+	if pool == nil {
+		return fmt.Errorf("migrations: %s: the pool is nil", verb)
+	}
+	db := stdlib.OpenDBFromPool(pool)
+	defer func() { err = errors.Join(err, db.Close()) }()
+
+	provider, err := goose.NewProvider(goose.DialectPostgres, db, FS,
+		goose.WithTableName(versionTable),
+		goose.WithDisableGlobalRegistry(true),
+		goose.WithSessionLocker(&locker{first: first, last: last}))
+	if err != nil {
+		return fmt.Errorf("migrations: %s: %w", verb, err)
+	}
+	if err := migrate(provider); err != nil {
+		return fmt.Errorf("migrations: %s: %w", verb, err)
+	}
+	return nil
+}
