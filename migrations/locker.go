@@ -17,35 +17,31 @@ const (
 	createSchemaSQL = "CREATE SCHEMA IF NOT EXISTS fencing"
 
 	// dropSchemaSQL removes what Up made outside of the migrations, once they
-	// are all undone.
-	dropSchemaSQL = `DO $$
-BEGIN
-	IF to_regclass('fencing.resource') IS NULL THEN
-		DROP TABLE fencing.migration;
-		DROP SCHEMA fencing;
-	END IF;
-END $$`
+	// are all undone. It fails if the schema holds anything else.
+	dropSchemaSQL = "DROP TABLE fencing.migration; DROP SCHEMA fencing"
+
+	// unlockLimit bounds the unlock, which runs when ctx may have ended.
+	unlockLimit = 10 * time.Second
 )
 
 var lockKey = advisory.Name("pgadvisory: migrations of fencing")
 
 // locker keeps concurrent runs apart with a lock on the very connection that
-// migrates: if the lock is lost, so is the connection, and nothing migrates on
-// unguarded. It also runs the statements that come before and after all
-// migrations.
-type locker struct{ first, last string }
+// migrates: if the lock is lost, so is the connection.
+type locker struct{}
 
 // SessionLock waits for the lock. It asks again and again instead of waiting
 // on the server, where a waiting session holds back CREATE INDEX CONCURRENTLY
 // and with it, perhaps, the holder.
-func (l *locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
+func (locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	for {
 		var locked bool
-		if err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock("+lockKey.SQL()+")").Scan(&locked); err != nil {
+		err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock("+lockKey.SQL()+")").Scan(&locked)
+		if err != nil {
 			return errors.Join(fmt.Errorf("lock: %w", err), closeSession(ctx, conn))
 		}
 		if locked {
-			break
+			return nil
 		}
 		select {
 		case <-time.After(50*time.Millisecond + rand.N(50*time.Millisecond)):
@@ -53,35 +49,22 @@ func (l *locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 			return fmt.Errorf("waiting for another run of the migrations: %w", ctx.Err())
 		}
 	}
-	if err := execute(ctx, conn, l.first); err != nil {
-		return errors.Join(err, closeSession(ctx, conn))
-	}
-	return nil
 }
 
 // SessionUnlock reports as an error that the lock was not held.
-func (l *locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+func (locker) SessionUnlock(ctx context.Context, conn *sql.Conn) error {
+	ctx, cancel := context.WithTimeout(ctx, unlockLimit)
 	defer cancel()
-	lastErr := execute(ctx, conn, l.last)
 	var owned bool
 	err := conn.QueryRowContext(ctx, "SELECT pg_advisory_unlock("+lockKey.SQL()+")").Scan(&owned)
 	switch {
 	case err != nil:
-		return errors.Join(lastErr, fmt.Errorf("unlock: %w", err), closeSession(ctx, conn))
+		return errors.Join(fmt.Errorf("unlock: %w", err), closeSession(ctx, conn))
 	case !owned:
-		return errors.Join(lastErr, fmt.Errorf("unlock: %w: another run may have migrated at the same time", advisory.ErrNotOwner))
+		return fmt.Errorf("unlock: %w: another run may have migrated at the same time", advisory.ErrNotOwner)
 	default:
-		return lastErr
-	}
-}
-
-func execute(ctx context.Context, conn *sql.Conn, statement string) error {
-	if statement == "" {
 		return nil
 	}
-	_, err := conn.ExecContext(ctx, statement)
-	return err
 }
 
 // closeSession ends a session that may hold the lock, so that it does not

@@ -2,6 +2,7 @@ package migrations
 
 import (
 	"context"
+	"database/sql"
 	"embed"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func Down(ctx context.Context, pool *pgxpool.Pool) error {
 	if err != nil || version == 0 {
 		return err
 	}
-	return run(ctx, pool, "down", "", dropSchemaSQL, func(p *goose.Provider) error {
+	return run(ctx, pool, "down", createSchemaSQL, dropSchemaSQL, func(p *goose.Provider) error {
 		_, err := p.DownTo(ctx, 0)
 		return err
 	})
@@ -77,18 +78,55 @@ func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migr
 	if pool == nil {
 		return fmt.Errorf("migrations: %s: the pool is nil", verb)
 	}
+	defer func() {
+		if err != nil {
+			err = fmt.Errorf("migrations: %s: %w", verb, err)
+		}
+	}()
+
+	// One connection, kept from the first use to the last: the lock is on it.
 	db := stdlib.OpenDBFromPool(pool)
+	db.SetMaxOpenConns(1)
+	db.SetMaxIdleConns(1)
 	defer func() { err = errors.Join(err, db.Close()) }()
 
+	// goose makes its table before it locks, hence the lock around it; and if
+	// the session is lost in between, goose's own one keeps the next apart.
+	var lock locker
+	if err := onSession(ctx, db, lock.SessionLock); err != nil {
+		return err
+	}
+	defer func() {
+		err = errors.Join(err, onSession(context.WithoutCancel(ctx), db, lock.SessionUnlock))
+	}()
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, FS,
 		goose.WithTableName(versionTable),
 		goose.WithDisableGlobalRegistry(true),
-		goose.WithSessionLocker(&locker{first: first, last: last}))
+		goose.WithSessionLocker(lock))
 	if err != nil {
-		return fmt.Errorf("migrations: %s: %w", verb, err)
+		return err
+	}
+	if err := execute(ctx, db, first); err != nil {
+		return err
 	}
 	if err := migrate(provider); err != nil {
-		return fmt.Errorf("migrations: %s: %w", verb, err)
+		return err
 	}
-	return nil
+	return execute(ctx, db, last)
+}
+
+func onSession(ctx context.Context, db *sql.DB, do func(context.Context, *sql.Conn) error) error {
+	conn, err := db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	return errors.Join(do(ctx, conn), conn.Close())
+}
+
+func execute(ctx context.Context, db *sql.DB, statement string) error {
+	if statement == "" {
+		return nil
+	}
+	_, err := db.ExecContext(ctx, statement)
+	return err
 }

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"sync"
 	"time"
 
 	"github.com/testcontainers/testcontainers-go"
@@ -33,9 +34,7 @@ const (
 // this process is killed is started before it: testcontainers' own reaper, or,
 // where that is disabled, a watchdog.
 func startDocker(ctx context.Context) (*backend, error) {
-	// It would print a banner of ten lines.
-	tclog.SetDefault(tclog.NewNoopLogger())
-
+	silence()
 	host, err := dockerHost(ctx)
 	if err != nil {
 		return nil, err
@@ -74,6 +73,10 @@ func startDocker(ctx context.Context) (*backend, error) {
 		stop:   stop,
 	}, nil
 }
+
+// silence keeps testcontainers from printing a banner of ten lines. Once, since
+// the logger is a variable that nothing guards.
+var silence = sync.OnceFunc(func() { tclog.SetDefault(tclog.NewNoopLogger()) })
 
 // dockerHost returns the address of the daemon, if it answers.
 func dockerHost(ctx context.Context) (string, error) {

@@ -7,6 +7,4 @@ import (
 )
 
 // migrate brings a fresh database to the schema that every test starts from.
-func migrate(ctx context.Context, pool *pgxpool.Pool) error {
-	return pool.Ping(ctx)
-}
+func migrate(ctx context.Context, pool *pgxpool.Pool) error { return pool.Ping(ctx) }
