@@ -2,11 +2,13 @@ package advisory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 	"github.com/pgadvisory/pgadvisory/internal/grant"
@@ -15,7 +17,8 @@ import (
 // contest is how far the contention for a lock has come.
 type contest struct {
 	hold    *connhold.Hold // nil until connected
-	asked   bool           // the server has answered once that the lock is held
+	stale   int            // connections in a row that were dead when pinned
+	asked   bool           // the server has answered, on this connection
 	granted bool
 	issue   grant.Issue // for which receipt was made
 	receipt int64       // 0 until it is made
@@ -109,8 +112,8 @@ func (c *contest) keep(issue grant.Issue, receipt *int64) {
 const issueLimit = time.Second
 
 // run runs one step on behalf of w. After an error the session may hold the
-// lock all the same, so its connection is destroyed, the contest begins anew
-// and w learns why.
+// lock all the same, so its connection is destroyed and the contest begins
+// anew; unless it can go on, w learns why.
 func (l *Locker) run(ln *line, w *waiter, c *contest, limit time.Duration,
 	step func(context.Context, *pgx.Conn) (*int64, error),
 ) (receipt *int64, ok bool) {
@@ -118,13 +121,35 @@ func (l *Locker) run(ln *line, w *waiter, c *contest, limit time.Duration,
 		receipt, err = step(ctx, conn)
 		return err
 	})
-	if err != nil {
-		l.unpin(c.hold.Destroy)
-		*c = contest{}
-		l.refuse(ln, w, err)
-		return nil, false
+	if err == nil {
+		c.stale = 0
+		return receipt, true
 	}
-	return receipt, true
+	l.unpin(c.hold.Destroy)
+	wasStale := !c.asked && isDead(err)
+	*c = contest{stale: c.stale}
+	switch {
+	case wasStale && c.stale < l.size:
+		// A pool gives out connections that died while they idled, all of them
+		// after a restart of the server. A session that is dead holds nothing.
+		c.stale++
+	case isSerializationFailure(err):
+		// The receipt's, in an isolation level with an old snapshot; the next
+		// statement has a new one.
+	default:
+		l.refuse(ln, w, err)
+	}
+	return nil, false
+}
+
+func isDead(err error) bool {
+	loss := connhold.LossFrom(err)
+	return loss != nil && loss.Reason != connhold.Unresponsive
+}
+
+func isSerializationFailure(err error) bool {
+	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	return ok && pgErr.Code == "40001"
 }
 
 // retire ends the contention when nobody waits, and reports false if somebody

@@ -18,6 +18,7 @@ type Locker struct {
 	pool   *pgxpool.Pool
 	owned  bool // Close closes the pool
 	config Config
+	size   int // of the pool
 	limit  int // connections that may be pinned at once
 
 	work sync.WaitGroup // goroutines that contend for a lock
@@ -74,7 +75,7 @@ func newLocker(pool *pgxpool.Pool, config *Config, reserve int) (*Locker, error)
 		return nil, fmt.Errorf("advisory: a pool of %d connections with Config.Reserve %d leaves none for locks: "+
 			"set pool_max_conns to at least %d", size, c.Reserve, c.Reserve+1)
 	}
-	return &Locker{pool: pool, config: c, limit: size - c.Reserve, lines: make(map[tag]*line)}, nil
+	return &Locker{pool: pool, config: c, size: size, limit: size - c.Reserve, lines: make(map[tag]*line)}, nil
 }
 
 // TryLock takes the lock if it is free. It answers in one round trip, and

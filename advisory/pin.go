@@ -13,7 +13,7 @@ func (l *Locker) beginConnect(ln *line, stop context.CancelFunc) error {
 	if l.pinned >= l.limit {
 		return fmt.Errorf("%w: locks have pinned %d of the pool's %d connections and Config.Reserve leaves %d to others; "+
 			"allow the pool more connections, hold fewer locks at once or give the Locker a pool of its own",
-			ErrPoolExhausted, l.pinned, l.limit+l.config.Reserve, l.config.Reserve)
+			ErrPoolExhausted, l.pinned, l.size, l.config.Reserve)
 	}
 	l.pinned++
 	ln.state, ln.stopConnecting = connecting, stop

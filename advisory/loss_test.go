@@ -1,0 +1,210 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
+)
+
+// within fails the test unless the lock is lost within limit, and says after
+// how long it was.
+func within(t *testing.T, lock *advisory.Lock, limit time.Duration) time.Duration {
+	t.Helper()
+	start := time.Now()
+	select {
+	case <-lock.Done():
+		took := time.Since(start)
+		require.LessOrEqual(t, took, limit)
+		return took
+	case <-time.After(10 * time.Second):
+		require.FailNow(t, "the loss was not noticed within 10 s")
+		return 0
+	}
+}
+
+func TestLoss_terminatedBackend(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lock, err := b.locker.TryLock(t.Context(), advisory.Name("case 27"))
+	require.NoError(t, err)
+	ctx, cancel := lock.Context(t.Context())
+	defer cancel()
+	b.terminate(t, lock.BackendPID())
+	within(t, lock, 100*time.Millisecond)
+	<-ctx.Done()
+	require.ErrorIs(t, context.Cause(ctx), advisory.ErrLost)
+
+	var lost *advisory.LostError
+	require.ErrorAs(t, lock.Err(), &lost)
+	require.Equal(t, advisory.LostTerminated, lost.Reason)
+	require.Equal(t, advisory.Name("case 27"), lost.Key)
+	var pgErr *pgconn.PgError
+	require.ErrorAs(t, lost, &pgErr)
+	require.Equal(t, "57P01", pgErr.Code)
+	b.leakCheck(t)
+	require.ErrorIs(t, lock.Unlock(t.Context()), advisory.ErrLost, "Unlock tells, too")
+}
+
+func TestLoss_isTellingApartHowTheConnectionEnds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	config := &advisory.Config{Heartbeat: 300 * time.Millisecond, HeartbeatTimeout: 300 * time.Millisecond}
+	for _, c := range []struct { // case 34
+		name   string
+		fault  func(*faultproxy.Proxy)
+		reason advisory.LostReason
+		limit  time.Duration
+	}{
+		{"FIN", (*faultproxy.Proxy).Cut, advisory.LostDisconnected, 250 * time.Millisecond},
+		{"RST", (*faultproxy.Proxy).Reset, advisory.LostDisconnected, 250 * time.Millisecond},
+		{"half-open", (*faultproxy.Proxy).Swallow, advisory.LostUnresponsive, 660 * time.Millisecond},
+	} {
+		proxy := b.proxy(t)
+		pool, locker := b.another(t, config, through(proxy))
+		lock, err := locker.TryLock(t.Context(), advisory.ID(7))
+		require.NoError(t, err)
+		c.fault(proxy)
+		within(t, lock, c.limit)
+		var lost *advisory.LostError
+		require.ErrorAs(t, lock.Err(), &lost, c.name)
+		require.Equal(t, c.reason, lost.Reason, c.name)
+		b.eventually(t, "the pool is rid of it", func() bool { return pool.Stat().AcquiredConns() == 0 })
+		if c.reason == advisory.LostUnresponsive {
+			b.terminate(t, lock.BackendPID()) // the server does not know yet
+		}
+		b.noLockLeft(t)
+	}
+}
+
+// A heartbeat neither takes the lock once more, nor leaves the session active,
+// nor ends a healthy hold.
+func TestLoss_heartbeatsLeaveTheLockAsItIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, locker := b.another(t, &advisory.Config{Heartbeat: time.Millisecond})
+	lock, err := locker.TryLock(t.Context(), advisory.ID(7))
+	require.NoError(t, err)
+	beats := func() string {
+		return scan[string](t, b, "SELECT query || ' ' || coalesce(query_start::text, '') FROM pg_stat_activity WHERE pid = $1", int(lock.BackendPID()))
+	}
+	for range 20 {
+		last := beats()
+		b.eventually(t, "one more heartbeat", func() bool { return beats() != last })
+	}
+	b.eventually(t, "idle, without a snapshot", func() bool { // case 35
+		return scan[bool](t, b, "SELECT state = 'idle' AND backend_xmin IS NULL FROM pg_stat_activity WHERE pid = $1", int(lock.BackendPID()))
+	})
+	require.Equal(t, 1, b.granted(t))
+	require.NoError(t, lock.Err())
+	require.NoError(t, lock.Unlock(t.Context()), "case 77: one unlock, and it races with heartbeats")
+	require.Zero(t, b.granted(t))
+}
+
+func TestLoss_unlockRacesWithHeartbeats(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	pool, locker := b.another(t, &advisory.Config{Heartbeat: time.Nanosecond}, maxConns(2))
+	for range 300 {
+		lock, err := locker.TryLock(t.Context(), advisory.ID(7))
+		require.NoError(t, err)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	require.Zero(t, b.granted(t))
+	require.EqualValues(t, 1, pool.Stat().NewConnsCount())
+}
+
+func TestLoss_unlockRacesWithTheEndOfTheSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 50 {
+		lock, err := b.locker.TryLock(t.Context(), advisory.ID(7))
+		require.NoError(t, err)
+		terminated := make(chan struct{})
+		go func() {
+			defer close(terminated)
+			if _, err := b.raw.Exec(context.Background(), "SELECT pg_terminate_backend($1)", int(lock.BackendPID())); err != nil {
+				t.Error(err)
+			}
+		}()
+		if err := lock.Unlock(t.Context()); err != nil {
+			require.ErrorIs(t, err, advisory.ErrLost)
+		}
+		<-terminated
+		require.True(t, isClosed(lock.Done()))
+		b.noLockLeft(t)
+	}
+	b.leakCheck(t)
+}
+
+// Case 29: all who hold are told, and nothing is taken again behind their back.
+func TestLoss_everyHolderIsTold(t *testing.T) {
+	t.Parallel()
+	b := setup(t, maxConns(21))
+	var locks []*advisory.Lock
+	for i := range 20 {
+		lock, err := b.locker.TryLock(t.Context(), advisory.ID(int64(i)))
+		require.NoError(t, err)
+		locks = append(locks, lock)
+	}
+	scan[int](t, b, "SELECT count(pg_terminate_backend(pid)) "+advisoryLocks)
+	for _, lock := range locks {
+		within(t, lock, time.Second)
+		require.ErrorIs(t, lock.Err(), advisory.ErrLost)
+	}
+	b.leakCheck(t)
+}
+
+// Case 30: what was lost stays lost, even if nobody else wanted it.
+func TestLoss_isForGood(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first, err := b.locker.TryLock(t.Context(), advisory.ID(7))
+	require.NoError(t, err)
+	b.terminate(t, first.BackendPID())
+	<-first.Done()
+	b.noLockLeft(t)
+	second, err := b.locker.TryLock(t.Context(), advisory.ID(7))
+	require.NoError(t, err)
+	require.ErrorIs(t, first.Err(), advisory.ErrLost)
+	require.ErrorIs(t, first.Unlock(t.Context()), advisory.ErrLost)
+	require.NoError(t, second.Err(), "case 38: the first one's end is not the second one's")
+	require.True(t, b.isHeldBy(t, 7, second.BackendPID()))
+}
+
+func TestLockContext_endsWithParentCancelAndUnlock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lock, err := b.locker.TryLock(t.Context(), advisory.ID(7))
+	require.NoError(t, err)
+
+	reason := errors.New("parent")
+	parent, cancelParent := context.WithCancelCause(t.Context())
+	ofParent, cancel1 := lock.Context(parent)
+	defer cancel1()
+	own, cancel2 := lock.Context(t.Context())
+	ofLock, cancel3 := lock.Context(t.Context())
+	defer cancel3()
+
+	cancelParent(reason)
+	<-ofParent.Done()
+	require.ErrorIs(t, context.Cause(ofParent), reason)
+	cancel2()
+	require.ErrorIs(t, own.Err(), context.Canceled)
+	require.NoError(t, ofLock.Err())
+	require.NoError(t, lock.Err())
+
+	require.NoError(t, lock.Unlock(t.Context()))
+	<-ofLock.Done()
+	require.ErrorIs(t, context.Cause(ofLock), advisory.ErrUnlocked)
+	late, cancel4 := lock.Context(t.Context())
+	defer cancel4()
+	<-late.Done()
+	require.ErrorIs(t, context.Cause(late), advisory.ErrUnlocked)
+}

@@ -1,0 +1,185 @@
+package advisory_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+)
+
+// lockInBackground calls Lock in a goroutine and returns when it waits on the
+// server.
+func (b *bundle) lockInBackground(t *testing.T, locker *advisory.Locker, key advisory.Key) <-chan *advisory.Lock {
+	t.Helper()
+	before := b.waiting(t)
+	got := make(chan *advisory.Lock, 1)
+	go func() {
+		lock, err := locker.Lock(context.Background(), key)
+		if err != nil {
+			t.Error(err)
+		}
+		got <- lock
+	}()
+	b.eventually(t, "it waits on the server", func() bool { return b.waiting(t) == before+1 })
+	return got
+}
+
+func TestLock_isGrantedWhenTheHolderUnlocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, other := b.another(t, nil)
+	for _, key := range []advisory.Key{advisory.ID(-7), advisory.Pair(-7, 7)} {
+		first, err := b.locker.TryLock(t.Context(), key)
+		require.NoError(t, err)
+		got := b.lockInBackground(t, other, key)
+		require.NoError(t, first.Unlock(t.Context()))
+		second := <-got
+		require.Equal(t, int(second.BackendPID()), scan[int](t, b, "SELECT pid "+advisoryLocks+" AND granted"))
+		require.NoError(t, second.Unlock(t.Context()))
+		require.Zero(t, b.granted(t))
+	}
+}
+
+func TestLock_waitsAnyTime(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	holder := b.session(t)
+	exec(t, holder, "SELECT pg_advisory_lock(7)")
+	start := time.Now()
+	got := b.lockInBackground(t, b.locker, advisory.ID(7))
+	pid := scan[int](t, b, "SELECT pid "+advisoryLocks+" AND NOT granted")
+	exec(t, holder, "SELECT pg_sleep($1)", (4 * advisory.Slice).Seconds())
+	exec(t, holder, "SELECT pg_advisory_unlock(7)")
+	lock := <-got
+	require.Greater(t, time.Since(start), 4*advisory.Slice)
+	require.EqualValues(t, pid, lock.BackendPID(), "all slices of the wait on one connection")
+	require.NoError(t, lock.Unlock(t.Context()))
+}
+
+// Cases 82 and 83: the holder builds an index concurrently, on another session
+// than the one that holds the lock, while others wait for the lock.
+func TestLock_letsCreateIndexConcurrentlyFinish(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	table := b.session(t)
+	exec(t, table, "CREATE TABLE t (x int)")
+	lock, err := b.locker.TryLock(t.Context(), advisory.ID(7))
+	require.NoError(t, err)
+	waiters := make([]<-chan *advisory.Lock, 8)
+	for i := range waiters {
+		_, locker := b.another(t, nil, maxConns(2))
+		waiters[i] = b.lockInBackground(t, locker, advisory.ID(7))
+	}
+
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	_, err = b.pool.Exec(ctx, "CREATE INDEX CONCURRENTLY i ON t (x)")
+	require.NoError(t, err, "in another session of the holder's pool")
+	// In the holder's own session it would wait for itself if it were in a
+	// transaction, and the deadlock detector would choose a victim if a waiter
+	// blocked.
+	require.NoError(t, advisory.ExecOnSession(lock, "CREATE INDEX CONCURRENTLY j ON t (x)"))
+	require.Equal(t, 2, scan[int](t, b, "SELECT count(*) FROM pg_index WHERE indrelid = 't'::regclass AND indisvalid"))
+	require.Positive(t, b.waiting(t), "they still wait")
+
+	require.NoError(t, lock.Unlock(t.Context()))
+	next := make(chan *advisory.Lock)
+	for _, got := range waiters {
+		go func() { next <- <-got }()
+	}
+	for range waiters {
+		require.NoError(t, (<-next).Unlock(t.Context()))
+	}
+	require.NotContains(t, b.db.Log(t), "ERROR")
+}
+
+// Cases 86, 87 and 107: a wait keeps no snapshot for longer than a slice, and
+// says nothing in the server's log.
+func TestLock_holdsBackNoVacuum(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	holder := b.session(t)
+	exec(t, holder, "CREATE TABLE t (x int)")
+	exec(t, holder, "INSERT INTO t SELECT generate_series(1, 50)")
+	exec(t, holder, "SELECT pg_advisory_lock(7)")
+	got := b.lockInBackground(t, b.locker, advisory.ID(7))
+	waiter := scan[int](t, b, "SELECT pid "+advisoryLocks+" AND NOT granted")
+
+	// In a wait of 5 s each snapshot is gone within a second: it is not older
+	// than the transaction that took it.
+	end := time.Now().Add(5 * time.Second)
+	transactions := map[time.Time]bool{}
+	for time.Now().Before(end) {
+		var start *time.Time
+		var age *float64
+		require.NoError(t, b.raw.QueryRow(t.Context(), `SELECT xact_start, extract(epoch FROM clock_timestamp() - xact_start)::float8
+			FROM pg_stat_activity WHERE pid = $1 AND backend_xmin IS NOT NULL
+			UNION ALL SELECT NULL, NULL LIMIT 1`, waiter).Scan(&start, &age))
+		if start != nil {
+			transactions[*start] = true
+			require.Less(t, *age, 1.0)
+		}
+	}
+	require.Greater(t, len(transactions), 5)
+	exec(t, holder, "DELETE FROM t")
+	b.eventually(t, "VACUUM removes what was deleted meanwhile", func() bool {
+		exec(t, holder, "VACUUM t")
+		return scan[int](t, b, "SELECT pg_relation_size('t')") == 0
+	})
+	require.Equal(t, 1, b.waiting(t))
+	exec(t, holder, "SELECT pg_advisory_unlock(7)")
+	require.NoError(t, (<-got).Unlock(t.Context()))
+
+	for line := range strings.Lines(b.db.Log(t)) {
+		for _, word := range []string{"ERROR", "WARNING", "FATAL"} {
+			require.NotContains(t, line, word)
+		}
+	}
+}
+
+// Cases 100 and 39, law 5: what a role is set to is meant for its queries.
+func TestLock_settingsOfTheRoleEndNoWait(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	settings := []string{"statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"}
+	if b.db.Server.Version() >= 170000 {
+		settings = append(settings, "transaction_timeout")
+	}
+	for _, name := range settings {
+		for _, limit := range []string{"50ms", "200ms"} {
+			pool, locker := b.another(t, nil, setting(name, limit))
+			holder := b.session(t)
+			exec(t, holder, "SELECT pg_advisory_lock(7)")
+			got := b.lockInBackground(t, locker, advisory.ID(7))
+			exec(t, holder, "SELECT pg_sleep($1)", (2 * advisory.Slice).Seconds())
+			exec(t, holder, "SELECT pg_advisory_unlock(7)")
+			lock := <-got
+			require.NotNil(t, lock, "%s = %s", name, limit)
+			require.NoError(t, lock.Unlock(t.Context()))
+
+			// Case 103: and the connection is as it was.
+			var now string
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&now))
+			require.Equal(t, limit, now)
+		}
+	}
+}
+
+// A deadlock_timeout below the default shortens the wait on the server.
+func TestLock_staysBelowDeadlockTimeout(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, locker := b.another(t, nil, setting("deadlock_timeout", "20ms"))
+	holder := b.session(t)
+	exec(t, holder, "CREATE TABLE t (x int)")
+	exec(t, holder, "SELECT pg_advisory_lock(7)")
+	got := b.lockInBackground(t, locker, advisory.ID(7))
+	exec(t, holder, "CREATE INDEX CONCURRENTLY i ON t (x)")
+	exec(t, holder, "SELECT pg_advisory_unlock(7)")
+	require.NoError(t, (<-got).Unlock(t.Context()))
+	require.NotContains(t, b.db.Log(t), "deadlock")
+}
