@@ -1,0 +1,128 @@
+package connhold_test
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+)
+
+var quick = connhold.Limits{Heartbeat: 200 * time.Millisecond, Timeout: 200 * time.Millisecond}
+
+// watched pins a connection and watches it; the channel gets the loss.
+func (b *bundle) watched(t *testing.T, limits connhold.Limits) (*connhold.Hold, <-chan *connhold.Loss) {
+	t.Helper()
+	hold := b.pin(t)
+	lost := make(chan *connhold.Loss, 2)
+	hold.Watch(limits, func(loss *connhold.Loss) { lost <- loss })
+	return hold, lost
+}
+
+func TestWatch_noticesTheEndOfTheSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, c := range []struct {
+		fault  func(pid uint32)
+		limits connhold.Limits
+		reason connhold.Reason
+	}{
+		{func(pid uint32) {
+			_, err := b.observer.Exec(t.Context(), "SELECT pg_terminate_backend($1)", int(pid))
+			require.NoError(t, err)
+		}, slow, connhold.Terminated},
+		{func(uint32) { b.proxy.Cut() }, slow, connhold.Disconnected},
+		{func(uint32) { b.proxy.Reset() }, slow, connhold.Disconnected},
+		{func(uint32) { b.proxy.Swallow() }, quick, connhold.Unresponsive},
+	} {
+		hold, lost := b.watched(t, c.limits)
+		start := time.Now()
+		c.fault(hold.PID())
+		loss := <-lost
+		require.Equal(t, c.reason, loss.Reason)
+		require.Error(t, loss.Cause)
+		if c.reason == connhold.Unresponsive {
+			require.Less(t, time.Since(start), (quick.Heartbeat+quick.Timeout)*11/10)
+			require.True(t, pgconn.Timeout(loss.Cause))
+		}
+		require.Equal(t, loss, hold.Unwatch(time.Second), "whoever takes the session back is told as well")
+		require.Nil(t, hold.Unwatch(time.Second))
+		hold.Release()
+		require.Zero(t, b.pool.Stat().TotalConns())
+		require.Empty(t, lost, "told once")
+	}
+}
+
+func TestUnwatch_givesTheSessionBackUnharmed(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, heartbeat := range []time.Duration{time.Nanosecond, 50 * time.Microsecond, time.Millisecond, time.Hour} {
+		hold, lost := b.watched(t, connhold.Limits{Heartbeat: heartbeat, Timeout: 5 * time.Second})
+		pid := hold.PID()
+		for range 200 {
+			require.Nil(t, hold.Unwatch(5*time.Second))
+			require.NoError(t, run(t, hold, "SELECT 1"))
+			hold.Watch(connhold.Limits{Heartbeat: heartbeat, Timeout: 5 * time.Second}, func(*connhold.Loss) { t.Error("lost") })
+		}
+		require.Nil(t, hold.Unwatch(5*time.Second))
+		hold.Release()
+		require.True(t, b.isAlive(t, pid))
+		require.EqualValues(t, 1, b.pool.Stat().IdleConns())
+		require.Empty(t, lost)
+	}
+}
+
+func TestUnwatch_cutsOffAHeartbeatThatIsNotAnswered(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	hold := b.pin(t)
+	b.proxy.Swallow()
+	lost := make(chan *connhold.Loss, 1)
+	hold.Watch(connhold.Limits{Heartbeat: time.Nanosecond, Timeout: time.Hour}, func(loss *connhold.Loss) { lost <- loss })
+	// Until the heartbeat is under way, Unwatch interrupts the read instead.
+	var loss *connhold.Loss
+	for loss == nil {
+		start := time.Now()
+		loss = hold.Unwatch(50 * time.Millisecond)
+		require.Less(t, time.Since(start), 5*time.Second)
+		if loss == nil {
+			hold.Watch(connhold.Limits{Heartbeat: time.Nanosecond, Timeout: time.Hour}, func(loss *connhold.Loss) { lost <- loss })
+		}
+	}
+	require.Equal(t, connhold.Unresponsive, loss.Reason)
+	require.Equal(t, loss, <-lost)
+	pid := hold.PID()
+	hold.Destroy()
+	_, err := b.observer.Exec(t.Context(), "SELECT pg_terminate_backend($1)", int(pid))
+	require.NoError(t, err)
+}
+
+func TestWatch_ignoresWhatIsNoLoss(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	hold := b.pin(t)
+	require.NoError(t, run(t, hold, "LISTEN news"))
+	hold.Watch(connhold.Limits{Heartbeat: time.Millisecond, Timeout: 5 * time.Second}, func(loss *connhold.Loss) { t.Error(loss) })
+	for range 100 { // notifications, and cancel requests that may hit a heartbeat
+		_, err := b.observer.Exec(t.Context(), "SELECT pg_notify('news', 'x'), pg_cancel_backend($1)", int(hold.PID()))
+		require.NoError(t, err)
+	}
+	require.Nil(t, hold.Unwatch(5*time.Second))
+	hold.Destroy() // it listens
+}
+
+func TestLossFrom_tellsADeadSessionFromAnAnswer(t *testing.T) {
+	t.Parallel()
+	// Case 12.
+	answered := []string{"57014", "55P03", "53300", "25P02", "0A000"}
+	for _, code := range answered {
+		require.Nil(t, connhold.LossFrom(&pgconn.PgError{SeverityUnlocalized: "ERROR", Code: code}), code)
+	}
+	for _, code := range []string{"57P01", "57P02", "57P03", "57P05", "25P03", "08006"} {
+		require.Equal(t, connhold.Terminated, connhold.LossFrom(&pgconn.PgError{SeverityUnlocalized: "FATAL", Code: code}).Reason, code)
+	}
+	require.Equal(t, connhold.Disconnected, connhold.LossFrom(errors.New("read: connection reset by peer")).Reason)
+}
