@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// NoReserve, as [Config.Reserve], lets a Locker use every connection of its
-// pool. It is right for a pool that is kept for locks.
+// NoReserve is the [Config.Reserve] of a Locker that may use every connection
+// of its pool, which is right for a pool that is kept for locks.
 const NoReserve = -1
 
 // Config is how a [Locker] behaves. The zero Config, and a nil one, mean the

@@ -45,16 +45,18 @@ var (
 type LostReason string
 
 const (
-	// LostTerminated: the server ended the session and said so, for example
-	// after pg_terminate_backend, at a shutdown or by idle_session_timeout.
+	// LostTerminated means that the server ended the session and said so, for
+	// example after pg_terminate_backend, at a shutdown or by
+	// idle_session_timeout.
 	LostTerminated = LostReason(connhold.Terminated)
-	// LostDisconnected: the connection was closed or reset.
+	// LostDisconnected means that the connection was closed or reset.
 	LostDisconnected = LostReason(connhold.Disconnected)
-	// LostUnresponsive: the server did not answer a heartbeat, or the unlock,
-	// in time. The session may live on for a while and hold the lock.
+	// LostUnresponsive means that the server did not answer a heartbeat, or
+	// the unlock, in time. Its session may live on for a while and hold the
+	// lock.
 	LostUnresponsive = LostReason(connhold.Unresponsive)
-	// LostNotHeld: the session lives and said at unlock that it did not hold
-	// the lock, which something else must have released on it.
+	// LostNotHeld means that the session lives and said at unlock that it did
+	// not hold the lock, which something else must have released on it.
 	LostNotHeld LostReason = "not held"
 )
 

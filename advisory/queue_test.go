@@ -2,7 +2,6 @@ package advisory_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 
@@ -195,7 +194,7 @@ func TestLock_nextInLineGoesOnWhenTheHolderIsLost(t *testing.T) {
 	b.terminate(t, first.BackendPID())
 	second := <-got
 	require.NotEqual(t, first.BackendPID(), second.BackendPID())
-	require.True(t, errors.Is(first.Err(), advisory.ErrLost))
+	require.ErrorIs(t, first.Err(), advisory.ErrLost)
 	require.NoError(t, second.Err())
 	require.NoError(t, second.Unlock(t.Context()))
 	b.leakCheck(t)

@@ -10,12 +10,12 @@ import (
 type Reason string
 
 const (
-	// Terminated: the server said that it ends the session, for example after
-	// pg_terminate_backend, a shutdown or idle_session_timeout.
+	// Terminated means that the server said that it ends the session, for
+	// example after pg_terminate_backend, a shutdown or idle_session_timeout.
 	Terminated Reason = "terminated"
-	// Disconnected: the connection was closed or reset.
+	// Disconnected means that the connection was closed or reset.
 	Disconnected Reason = "disconnected"
-	// Unresponsive: the server did not answer a heartbeat in time.
+	// Unresponsive means that the server did not answer in time.
 	Unresponsive Reason = "unresponsive"
 )
 

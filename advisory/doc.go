@@ -1,0 +1,71 @@
+// Package advisory takes PostgreSQL advisory locks that hold across processes,
+// each on a connection of its own that is pinned from the grant to the unlock.
+//
+//	err := locker.Do(ctx, advisory.Name("nightly-export"), func(ctx context.Context, _ *advisory.Lock) error {
+//		return export(ctx)
+//	})
+//
+// It needs nothing installed in the database.
+//
+// # What it guarantees
+//
+//   - While the session that holds a lock lives, the server grants the lock to
+//     nobody else (PostgreSQL manual, section 13.3.5). A crashed holder's lock
+//     is free as soon as the server sees its connection end; nothing has to
+//     expire.
+//   - A lock, its unlock and all between run on one session, which no other
+//     code gets. Its connection returns to the pool only once the server has
+//     said that the session held the lock until then and holds nothing now.
+//     Else it is closed.
+//   - A context bounds the wait for a lock and never the hold. When it ends the
+//     call returns at once, and nothing stays locked on its behalf.
+//   - An error of a call that locks means that nothing is locked, and nil from
+//     [Lock.Unlock] means that the lock was held until then.
+//
+// # What it does not
+//
+// A process that is stopped, by SIGSTOP, a hypervisor or a long collection of
+// garbage, can't tell that the server has given it up and its lock to another.
+// When it goes on it still believes that it holds, for as long as it takes to
+// read the news. No lock can close this gap. Package fencing makes the
+// database refuse what such a process then writes.
+//
+// The same gap, bounded by [Config.Heartbeat] + [Config.HeartbeatTimeout],
+// opens on this side when a network goes silent. On the server's side, a lock
+// whose holder vanished without a word stays held until the server's own TCP
+// keepalive ends the session: with the defaults of Linux and PostgreSQL after
+// about two hours, with tcp_keepalives_idle, _interval and _count set lower,
+// sooner (manual, section 20.3.2).
+//
+// Locks are local to a database, and to a server: a standby has locks of its
+// own, and so has a database that was promoted while another still runs. They
+// need a session, which a pooler in transaction mode does not keep. They are
+// not re-entrant, not upgradable and not strictly fair between sessions.
+//
+// # When not to use it
+//
+// Where a unique constraint, INSERT .. ON CONFLICT or SELECT .. FOR UPDATE SKIP
+// LOCKED says the same, it says it better: it can't be lost. Work that may be
+// done twice without harm needs no lock.
+//
+// # Losing a lock
+//
+// [Lock.Done] closes, and [Lock.Context] ends, when the loss is noticed:
+//
+//	what happened                           noticed            LostError.Reason
+//	backend terminated, server shut down    at once            LostTerminated
+//	connection closed or reset              at once            LostDisconnected
+//	network silent                          by a heartbeat     LostUnresponsive
+//	lock released behind the Lock's back    at Unlock          LostNotHeld
+//	this process stopped                    when it goes on    as above
+//
+// A lock that is lost stays lost: nothing takes it again by itself.
+//
+// # Connections
+//
+// Each lock that is held pins one connection of the pool, and so do the calls
+// that wait for one key, together, for as long as they wait on the server. A
+// [Locker] leaves [Config.Reserve] connections to others and answers
+// [ErrPoolExhausted] instead of taking them, because the work that a lock guards
+// usually needs a connection too.
+package advisory
