@@ -1,10 +1,6 @@
 package advisory_test
 
 import (
-	"context"
-	"errors"
-	"sync"
-	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -69,34 +65,6 @@ func TestTryLock_isNotReentrant(t *testing.T) {
 	require.ErrorIs(t, err, advisory.ErrNotAcquired, "nor from another pool of the process")
 	require.NoError(t, lock.Unlock(t.Context()), "case 77: one unlock frees it")
 	b.leakCheck(t)
-}
-
-func TestTryLock_twentyPoolsOneWins(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	const n = 20
-	lockers := make([]*advisory.Locker, n)
-	for i := range lockers {
-		_, lockers[i] = b.another(t, nil, maxConns(2))
-	}
-	var won atomic.Int32
-	var wg sync.WaitGroup
-	start := make(chan struct{})
-	for _, l := range lockers {
-		wg.Go(func() {
-			<-start
-			switch _, err := l.TryLock(context.Background(), advisory.Name("one")); {
-			case err == nil:
-				won.Add(1)
-			case !errors.Is(err, advisory.ErrNotAcquired):
-				t.Error(err)
-			}
-		})
-	}
-	close(start)
-	wg.Wait()
-	require.EqualValues(t, 1, won.Load())
-	require.Equal(t, 1, b.granted(t))
 }
 
 func TestTryLock_locksOfDifferentKindsAreApart(t *testing.T) {

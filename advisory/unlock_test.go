@@ -168,26 +168,3 @@ func TestUnlock_ofNoLock(t *testing.T) {
 		cancel()
 	}
 }
-
-func TestUnlock_runsOnTheSessionThatLocked(t *testing.T) {
-	t.Parallel()
-	b := setup(t, maxConns(6))
-	lock, err := b.locker.TryLock(t.Context(), advisory.ID(7))
-	require.NoError(t, err)
-	var wg sync.WaitGroup
-	for range 50 { // case 13: the pool is busy, and never with this connection
-		wg.Go(func() {
-			var pid uint32
-			if err := b.pool.QueryRow(context.Background(), "SELECT pg_backend_pid()").Scan(&pid); err != nil {
-				t.Error(err)
-			}
-			if pid == lock.BackendPID() {
-				t.Error("other code got the pinned connection")
-			}
-		})
-	}
-	wg.Wait()
-	require.True(t, b.isHeldBy(t, 7, lock.BackendPID()))
-	require.NoError(t, lock.Unlock(t.Context()))
-	require.Zero(t, b.granted(t))
-}

@@ -120,7 +120,6 @@ func containerLog(ctx context.Context, container testcontainers.Container) (stri
 	if err != nil {
 		return "", err
 	}
-	defer r.Close()
 	text, err := io.ReadAll(r)
-	return string(text), err
+	return string(text), errors.Join(err, r.Close())
 }

@@ -13,7 +13,8 @@ import (
 )
 
 // startEmbedded downloads a server, unless a former download is in the user's
-// cache, and starts it.
+// cache, and starts it. The library leaves its own log of the start in the
+// temporary folder, under a name that it keeps to itself.
 func startEmbedded(ctx context.Context) (*backend, error) {
 	if os.Geteuid() == 0 {
 		return nil, errors.New("can't be started by root, which PostgreSQL refuses to run as")

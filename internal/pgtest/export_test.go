@@ -28,8 +28,10 @@ func FindBinDir(ctx context.Context) (string, error) {
 	return bin.path, err
 }
 
+// ClosePool closes a pool as a test's cleanup does, with another limit.
 func ClosePool(pool *pgxpool.Pool, limit time.Duration) error { return closePool(pool, limit) }
 
+// The pure functions.
 var (
 	LinesOf      = linesOf
 	URLDSN       = urlDSN

@@ -7,8 +7,12 @@ import (
 	"os"
 )
 
-// envURL names the server that somebody else runs.
-const envURL = "DATABASE_URL"
+const (
+	// envURL names the server that somebody else runs.
+	envURL = "DATABASE_URL"
+	// givenProvider is the provider of that server.
+	givenProvider = "url"
+)
 
 // useGiven takes the server that DATABASE_URL names, and never stops it.
 func useGiven(context.Context) (*backend, error) {

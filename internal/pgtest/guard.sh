@@ -22,3 +22,4 @@ if pid=$(head -n 1 "$dir/data/postmaster.pid" 2>/dev/null); then
 fi
 
 rm -rf "$dir"
+exit 0

@@ -31,15 +31,7 @@ func TestStart_leavesNothingWhenTheProcessIsKilled(t *testing.T) {
 	t.Parallel()
 	provider := ownProvider(t)
 
-	child := exec.CommandContext(t.Context(), os.Args[0])
-	child.Env = append(os.Environ(), envChild+"=1", "PGADVISORY_TEST_PROVIDER="+provider)
-	child.Stderr = os.Stderr
-	stdin, err := child.StdinPipe()
-	require.NoError(t, err)
-	defer stdin.Close()
-	stdout, err := child.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, child.Start())
+	child, stdout := startChild(t, "PGADVISORY_TEST_PROVIDER="+provider)
 	line, err := bufio.NewReader(stdout).ReadBytes('\n')
 	require.NoError(t, err)
 	var r report
@@ -49,6 +41,31 @@ func TestStart_leavesNothingWhenTheProcessIsKilled(t *testing.T) {
 	require.NoError(t, child.Process.Kill())
 	require.Error(t, child.Wait())
 	requireGone(t, r)
+}
+
+func TestStart_leavesNothingWhenTheProcessIsKilledMeanwhile(t *testing.T) {
+	t.Parallel()
+	if ownProvider(t) != "installed" {
+		t.Skip("only an installed server has its files where the test can see them come")
+	}
+	for _, stage := range []string{".", "log", "data/PG_VERSION", "data/base/1", "data/postmaster.pid"} {
+		t.Run(stage, func(t *testing.T) {
+			t.Parallel()
+			tmp := sharedTempDir(t)
+			child, _ := startChild(t, "PGADVISORY_TEST_PROVIDER=installed", "TMPDIR="+tmp)
+			require.Eventually(t, func() bool {
+				matches, err := filepath.Glob(filepath.Join(tmp, "*", stage))
+				return err == nil && len(matches) > 0
+			}, 30*time.Second, time.Millisecond)
+
+			require.NoError(t, child.Process.Kill())
+			require.Error(t, child.Wait())
+			require.Eventually(t, func() bool {
+				entries, err := os.ReadDir(tmp)
+				return err == nil && len(entries) == 0
+			}, 30*time.Second, 20*time.Millisecond, "the server's files are still there")
+		})
+	}
 }
 
 func TestServer_Close_leavesNothing(t *testing.T) {
@@ -83,6 +100,33 @@ func TestServer_Close_reportsAServerThatEndedBefore(t *testing.T) {
 
 	requireGone(t, r)
 	require.ErrorContains(t, server.Close(), "ended on its own")
+}
+
+// startChild starts a process that starts a server. It ends with the test at the
+// latest.
+func startChild(t *testing.T, env ...string) (child *exec.Cmd, stdout io.Reader) {
+	t.Helper()
+	child = exec.CommandContext(t.Context(), os.Args[0])
+	child.Env = append(append(os.Environ(), envChild+"=1"), env...)
+	child.Stderr = os.Stderr
+	stdin, err := child.StdinPipe()
+	require.NoError(t, err)
+	t.Cleanup(func() { stdin.Close() })
+	stdout, err = child.StdoutPipe()
+	require.NoError(t, err)
+	require.NoError(t, child.Start())
+	return child, stdout
+}
+
+// sharedTempDir returns a folder that a server's user can use as well, which
+// t.TempDir isn't.
+func sharedTempDir(t *testing.T) string {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "pgtest-tmp-") //nolint:usetesting // see above
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o777))
+	return dir
 }
 
 // ownProvider returns the provider in use, if its server is ours to stop.

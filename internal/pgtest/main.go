@@ -75,14 +75,9 @@ func findLeak() error {
 	var err error
 	for range 5 {
 		// Find itself tries for about a second; closing sockets may take longer.
-		if err = goleak.Find(leakOptions()...); err == nil {
+		if err = goleak.Find(); err == nil {
 			return nil
 		}
 	}
 	return err
-}
-
-// leakOptions names the goroutines that no test is responsible for.
-func leakOptions() []goleak.Option {
-	return nil
 }

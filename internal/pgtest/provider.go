@@ -28,7 +28,7 @@ type provider struct {
 
 // providers lists all of them in order of preference.
 var providers = []provider{
-	{"url", useGiven},
+	{givenProvider, useGiven},
 	{"docker", startDocker},
 	{"installed", startInstalled},
 	{"embedded", startEmbedded},
@@ -41,7 +41,7 @@ var providers = []provider{
 func forcedProvider() string {
 	name := os.Getenv(envProvider)
 	if name == "" && os.Getenv(envURL) != "" {
-		return "url"
+		return givenProvider
 	}
 	return name
 }

@@ -5,17 +5,19 @@
 #
 # usage: sh -c serve.sh NAME DIR BINDIR [SERVER OPTION...]
 #
-# This shell ends after the server has, and removes DIR last. What it writes to
-# standard error is the reason for an end that nobody asked for.
+# This shell ends after the server has, and removes DIR last. It fails if the
+# server ended before it was asked to, with the reason on standard error.
 
 umask 077
 dir=$1 bin=$2
 shift 2
 
-# Background commands get /dev/null as standard input: keep the pipe elsewhere.
-exec 3<&0 </dev/null
+# Standard input moves to 3, since background commands get /dev/null for it.
+# Standard error moves to 4, for commands that may meet SIGPIPE when nobody reads
+# any more. The shell itself must not: wait, for one, reports a killed server.
+exec 3<&0 4>&2 </dev/null 2>/dev/null
 
-mkdir "$dir" || exit 1
+mkdir "$dir" 2>&4 || exit 1
 
 if IFS= read -r password <&3; then
 	printf '%s\n' "$password" >"$dir/password"
@@ -25,15 +27,14 @@ else
 fi
 
 if ! "$bin/initdb" --pgdata="$dir/data" --username=postgres --auth=scram-sha-256 \
-	--pwfile="$dir/password" --encoding=UTF8 --locale=C --no-sync >"$dir/log" 2>&1 3<&-; then
-	# tail, and not this shell, meets SIGPIPE if nobody reads any more.
-	tail -n 5 "$dir/log" >&2
+	--pwfile="$dir/password" --encoding=UTF8 --locale=C --no-sync >"$dir/log" 2>&1 3<&- 4>&-; then
+	tail -n 5 "$dir/log" >&4
 	rm -rf "$dir"
 	exit 1
 fi
 rm -f "$dir/password"
 
-"$bin/postgres" -D "$dir/data" "$@" >"$dir/log" 2>&1 3<&- &
+"$bin/postgres" -D "$dir/data" "$@" >"$dir/log" 2>&1 3<&- 4>&- &
 server=$!
 
 # At the end of input: an immediate shutdown, since nothing in DIR is worth a
@@ -41,16 +42,23 @@ server=$!
 # listen to signals yet.
 (
 	while read -r _; do :; done <&3
+	: >"$dir/asked"
 	tries=0
 	while kill -QUIT "$server" && [ "$tries" -lt 100 ]; do
 		sleep 0.1
 		tries=$((tries + 1))
 	done
 	kill -KILL "$server"
-) >/dev/null 2>&1 &
+) 4>&- &
 reader=$!
 
 wait "$server"
-kill "$reader" 2>/dev/null
-tail -n 5 "$dir/log" >&2
-rm -rf "$dir"
+kill "$reader"
+status=0
+if ! [ -e "$dir/asked" ]; then
+	status=1
+	tail -n 5 "$dir/log" >&4
+fi
+# Processes that a killed server left behind may write until they notice.
+rm -rf "$dir" || { sleep 1; rm -rf "$dir"; }
+exit "$status"

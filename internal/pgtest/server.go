@@ -79,7 +79,7 @@ func (s *Server) Close() error { return s.close() }
 func (s *Server) stop() error {
 	// A server of our own takes the template with it.
 	var dropErr error
-	if s.provider == "url" {
+	if s.provider == givenProvider {
 		dropErr = s.template.drop()
 	}
 	if err := s.backend.stop(); err != nil {

@@ -57,8 +57,6 @@ func startWatchdog(script string, as *account, args ...string) (*watchdog, error
 	if err != nil {
 		return nil, err
 	}
-	defer r.Close()
-
 	w := &watchdog{pipe: pipe, done: make(chan struct{})}
 	cmd := exec.Command("/bin/sh", append([]string{"-c", script, "pgtest"}, args...)...)
 	cmd.Dir = "/" // the working directory may be closed to the account
@@ -66,8 +64,10 @@ func startWatchdog(script string, as *account, args ...string) (*watchdog, error
 	cmd.Stdin = r
 	cmd.Stderr = &w.output
 	cmd.SysProcAttr = attr
-	if err := cmd.Start(); err != nil {
-		pipe.Close()
+	err = cmd.Start()
+	_ = r.Close() // the shell has its own
+	if err != nil {
+		_ = pipe.Close()
 		return nil, err
 	}
 	// Ends with the shell; Close and the readers of done wait for it.
@@ -96,21 +96,20 @@ func (w *watchdog) Cause() error {
 }
 
 // Close ends the script's standard input and waits until the shell has done its
-// work. It returns an error if the server had ended before, or if the shell
-// does not end in time.
+// work. It returns an error if the server had ended before it was asked to, or
+// if the shell does not end in time.
 func (w *watchdog) Close() error {
-	var early error
-	select {
-	case <-w.done:
-		early = fmt.Errorf("server ended on its own: %w", w.Cause())
-	default:
+	if err := w.pipe.Close(); err != nil {
+		return err
 	}
-	err := w.pipe.Close()
 	select {
 	case <-w.done:
-		return errors.Join(early, err)
+		if w.err != nil {
+			return fmt.Errorf("it ended on its own: %w", w.Cause())
+		}
+		return nil
 	case <-time.After(watchdogLimit):
-		return errors.Join(errWatchdogStuck, err)
+		return errWatchdogStuck
 	}
 }
 
