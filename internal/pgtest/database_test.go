@@ -36,6 +36,7 @@ func TestNew_dropsTheDatabaseWithSessionsInIt(t *testing.T) {
 	t.Parallel()
 	observer := pgtest.New(t).Conn(t)
 	var name string
+	//nolint:tparallel // it must have ended, cleanup and all, before the rest
 	t.Run("user", func(t *testing.T) {
 		db := pgtest.New(t)
 		name = db.Name

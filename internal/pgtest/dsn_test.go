@@ -72,5 +72,5 @@ func requireSameTarget(t *testing.T, want, got *pgx.ConnConfig) {
 	require.Equal(t, want.RuntimeParams, got.RuntimeParams)
 	require.Equal(t, want.ConnectTimeout, got.ConnectTimeout)
 	require.Equal(t, want.TLSConfig == nil, got.TLSConfig == nil)
-	require.Equal(t, len(want.Fallbacks), len(got.Fallbacks))
+	require.Len(t, got.Fallbacks, len(want.Fallbacks))
 }

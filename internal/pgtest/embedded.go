@@ -79,8 +79,7 @@ func startWithin(ctx context.Context, server *embeddedpostgres.EmbeddedPostgres,
 		// Ends with the start, and so after whatever that still brings up. At
 		// the end of the process the watchdog needs no call.
 		go func() {
-			<-started
-			_ = w.Close()
+			_ = errors.Join(<-started, w.Close()) // the caller has ctx's error
 		}()
 		return ctx.Err()
 	}
