@@ -47,8 +47,10 @@ func Up(ctx context.Context, pool *pgxpool.Pool) error {
 // something else depends on the schema. Where nothing is installed it does
 // nothing. It waits as Up does.
 func Down(ctx context.Context, pool *pgxpool.Pool) error {
-	version, err := Version(ctx, pool)
-	if err != nil || version == 0 {
+	if pool == nil {
+		return errors.New("migrations: down: the pool is nil")
+	}
+	if begun, err := hasBegun(ctx, pool); err != nil || !begun {
 		return err
 	}
 	return run(ctx, pool, "down", createSchemaSQL, dropSchemaSQL, func(p *goose.Provider) error {
@@ -60,18 +62,24 @@ func Down(ctx context.Context, pool *pgxpool.Pool) error {
 // Version returns the number of the last migration that has run, and 0 where
 // fencing is not installed.
 func Version(ctx context.Context, db Querier) (int64, error) {
-	var installed bool
-	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", versionTable).Scan(&installed); err != nil {
-		return 0, fmt.Errorf("migrations: version: %w", err)
-	}
-	if !installed {
-		return 0, nil
+	if begun, err := hasBegun(ctx, db); err != nil || !begun {
+		return 0, err
 	}
 	var version int64
 	if err := db.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable+" WHERE is_applied").Scan(&version); err != nil {
 		return 0, fmt.Errorf("migrations: version: %w", err)
 	}
 	return version, nil
+}
+
+// hasBegun reports whether an Up has come as far as to make its table; the
+// first migration may have failed all the same.
+func hasBegun(ctx context.Context, db Querier) (bool, error) {
+	var begun bool
+	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", versionTable).Scan(&begun); err != nil {
+		return false, fmt.Errorf("migrations: version: %w", err)
+	}
+	return begun, nil
 }
 
 func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migrate func(*goose.Provider) error) (err error) {

@@ -31,20 +31,28 @@ func New(t testing.TB) *Database {
 	if err != nil {
 		t.Fatal(err)
 	}
-	name, err := server.template.clone(t.Context())
+	db, err := server.newDatabase(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := server.template.dropDatabase(name); err != nil {
+		if err := server.template.dropDatabase(db.Name); err != nil {
 			t.Error(err)
 		}
 	})
-	dsn, err := withDatabase(server.DSN(), name)
+	return db
+}
+
+func (s *Server) newDatabase(ctx context.Context) (*Database, error) {
+	name, err := s.template.clone(ctx)
 	if err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
-	return &Database{Name: name, DSN: dsn, Server: server}
+	dsn, err := withDatabase(s.DSN(), name)
+	if err != nil {
+		return nil, err
+	}
+	return &Database{Name: name, DSN: dsn, Server: s}, nil
 }
 
 // Pool returns a pool on the database, closed at cleanup. A pool that doesn't

@@ -2,6 +2,7 @@ package pgtest
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"sync"
@@ -22,9 +23,10 @@ var shared sharedServer
 type sharedServer struct {
 	// mu guards the fields below and is held during start and close.
 	mu      sync.Mutex
-	started bool
-	server  *Server
-	err     error
+	started  bool
+	server   *Server
+	err      error
+	examples *Database // see MainWithExamples
 }
 
 // get starts the server at the first call; all calls return the same result.
@@ -48,14 +50,46 @@ func (s *sharedServer) close() error {
 	if s.server == nil {
 		return nil
 	}
-	return s.server.Close()
+	var err error
+	if s.examples != nil {
+		err = s.server.template.dropDatabase(s.examples.Name)
+	}
+	return errors.Join(err, s.server.Close())
 }
 
 // Main is what a package's TestMain consists of. It runs the tests, stops the
 // server if a test had it started, and looks for goroutines that are left. Then
 // it exits; with a code other than zero if any of these failed.
 func Main(m *testing.M) {
-	code := m.Run()
+	os.Exit(finish(m.Run()))
+}
+
+// MainWithExamples is Main for a package whose examples connect to
+// DATABASE_URL, so that a reader can copy them: it points the variable to a
+// database of their own.
+func MainWithExamples(m *testing.M) {
+	if err := setDatabaseURL(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	Main(m)
+}
+
+func setDatabaseURL() error {
+	server, err := shared.get() // which has read the variable by now
+	if err != nil {
+		return err
+	}
+	db, err := server.newDatabase(context.Background())
+	if err != nil {
+		return err
+	}
+	shared.examples = db
+	return os.Setenv("DATABASE_URL", db.DSN)
+}
+
+// finish returns the process's exit code.
+func finish(code int) int {
 	if err := shared.close(); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
@@ -67,7 +101,7 @@ func Main(m *testing.M) {
 			code = 1
 		}
 	}
-	os.Exit(code)
+	return code
 }
 
 // findLeak waits for goroutines to end, and returns an error if some don't.
