@@ -22,11 +22,11 @@ type Config struct {
 	// life. Defaults to 5 s.
 	Heartbeat time.Duration
 
-	// HeartbeatTimeout is how long the server may take to answer, a heartbeat
-	// as well as a statement of the Locker beside the time that this is meant
-	// to wait on the server. Defaults to 5 s. A loss on which no news arrives,
-	// as when a network swallows everything, is noticed within Heartbeat +
-	// HeartbeatTimeout.
+	// HeartbeatTimeout is how long the server may take to answer: a heartbeat, a
+	// statement of the Locker beyond the time that this is meant to wait on the
+	// server, and the sign of life that a pool asks of a connection that has
+	// idled. Defaults to 5 s. A loss on which no news arrives, as when a network
+	// swallows everything, is noticed within Heartbeat + HeartbeatTimeout.
 	HeartbeatTimeout time.Duration
 
 	// UnlockTimeout bounds Unlock, whatever its context says. Defaults to 5 s.

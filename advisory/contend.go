@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -20,7 +20,7 @@ type contest struct {
 	stale   int            // connections in a row that were dead when pinned
 	asked   bool           // the server has answered, on this connection
 	granted bool
-	issue   grant.Issue // for which receipt was made
+	issue   grant.Issue // of the receipt
 	receipt int64       // 0 until it is made
 }
 
@@ -29,26 +29,35 @@ type contest struct {
 // by who is first at each step, because anyone may leave at any time.
 func (l *Locker) contend(ln *line, c *contest) {
 	for {
-		w := l.head(ln)
+		w, alone := l.head(ln)
+		var refusal error
 		switch {
 		case w == nil:
-			if l.retire(ln, c) {
-				return
-			}
+			// nobody to refuse
 		case c.hold == nil:
 			l.connect(ln, w, c)
-		case !c.granted && c.asked && w.try:
-			l.refuse(ln, w, fmt.Errorf("%w: another session holds the lock", ErrNotAcquired))
+			continue
+		case !c.granted && w.try && w.asked:
+			refusal = fmt.Errorf("%w: another session holds the lock", ErrNotAcquired)
 		case !c.granted:
 			l.ask(ln, w, c)
-		case c.receipt == 0 && w.try:
-			l.refuse(ln, w, fmt.Errorf("%w: a transaction of an earlier holder is still open", ErrNotAcquired))
-		case c.receipt == 0 || !w.issue.IsZero() && w.issue != c.issue:
-			l.makeReceipt(ln, w, c)
-		default:
-			if l.serve(ln, w, newLock(l, ln, w.key, c)) {
+			continue
+		case w.issue.IsZero() || c.issue == w.issue && c.receipt > 0:
+			if l.serve(ln, w, newLock(l, ln, w, c)) {
 				return
 			}
+			continue
+		case c.issue == w.issue && w.try:
+			refusal = fmt.Errorf("%w: a transaction of an earlier holder is still open", ErrNotAcquired)
+		default:
+			l.makeReceipt(ln, w, c)
+			continue
+		}
+		switch {
+		case w != nil && !alone:
+			l.refuse(ln, w, refusal)
+		case l.retire(ln, c, w, refusal):
+			return
 		}
 	}
 }
@@ -57,11 +66,13 @@ func (l *Locker) contend(ln *line, c *contest) {
 func (l *Locker) connect(ln *line, w *waiter, c *contest) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
 	defer cancel()
-	if err := l.beginConnect(ln, cancel); err != nil {
-		l.refuseAll(ln, err)
+	if err := l.beginConnect(ctx, ln, cancel); err != nil {
+		if ctx.Err() == nil {
+			l.refuseAll(ln, err)
+		}
 		return
 	}
-	hold, err := connhold.Pin(ctx, l.pool)
+	hold, err := l.pin(ctx)
 	l.endConnect(ln, err)
 	switch {
 	case err == nil:
@@ -71,19 +82,22 @@ func (l *Locker) connect(ln *line, w *waiter, c *contest) {
 	}
 }
 
-// ask tries the lock, or waits for it for one slice if a try has failed.
+// ask tries the lock, or waits for it for one slice if that is known to be in
+// vain.
 func (l *Locker) ask(ln *line, w *waiter, c *contest) {
-	limit := l.config.HeartbeatTimeout + issueLimit
-	run := func(ctx context.Context, conn *pgx.Conn) (*int64, error) {
-		return query(ctx, conn, trySQL(ln.tag, w.issue), append(ln.tag.args(), w.issue.Args()...)...)
-	}
-	if c.asked {
+	limit := l.answerLimit(w.issue)
+	step := func(ctx context.Context, conn *pgx.Conn) (*int64, error) { return try(ctx, conn, ln.tag) }
+	switch {
+	case c.asked && !w.try:
 		limit += slice
-		script := sliceSQL(ln.tag, w.issue, c.hold.MajorVersion())
-		run = func(ctx context.Context, conn *pgx.Conn) (*int64, error) { return runScript(ctx, conn, script) }
+		script := sliceScript(ln.tag, w.issue, c.hold.MajorVersion())
+		step = func(ctx context.Context, conn *pgx.Conn) (*int64, error) { return runScript(ctx, conn, script) }
+	case !w.issue.IsZero():
+		script := tryScript(ln.tag, w.issue)
+		step = func(ctx context.Context, conn *pgx.Conn) (*int64, error) { return runScript(ctx, conn, script) }
 	}
-	if receipt, ok := l.run(ln, w, c, limit, run); ok {
-		c.asked = true
+	if receipt, ok := l.run(ln, w, c, limit, step); ok {
+		c.asked, w.asked = true, true
 		c.granted = receipt != nil
 		c.keep(w.issue, receipt)
 	}
@@ -91,10 +105,10 @@ func (l *Locker) ask(ln *line, w *waiter, c *contest) {
 
 // makeReceipt makes the receipt that w needs, on the session that has the lock.
 func (l *Locker) makeReceipt(ln *line, w *waiter, c *contest) {
-	receipt, ok := l.run(ln, w, c, l.config.HeartbeatTimeout+issueLimit,
-		func(ctx context.Context, conn *pgx.Conn) (*int64, error) {
-			return query(ctx, conn, issueSQL(w.issue), w.issue.Args()...)
-		})
+	script := issueScript(w.issue)
+	receipt, ok := l.run(ln, w, c, l.answerLimit(w.issue), func(ctx context.Context, conn *pgx.Conn) (*int64, error) {
+		return runScript(ctx, conn, script)
+	})
 	if ok {
 		c.keep(w.issue, receipt)
 	}
@@ -111,9 +125,16 @@ func (c *contest) keep(issue grant.Issue, receipt *int64) {
 // an answer; it bounds its own waits far below.
 const issueLimit = time.Second
 
+func (l *Locker) answerLimit(issue grant.Issue) time.Duration {
+	if issue.IsZero() {
+		return l.config.HeartbeatTimeout
+	}
+	return l.config.HeartbeatTimeout + issueLimit
+}
+
 // run runs one step on behalf of w. After an error the session may hold the
 // lock all the same, so its connection is destroyed and the contest begins
-// anew; unless it can go on, w learns why.
+// anew; unless that is in order, w learns why.
 func (l *Locker) run(ln *line, w *waiter, c *contest, limit time.Duration,
 	step func(context.Context, *pgx.Conn) (*int64, error),
 ) (receipt *int64, ok bool) {
@@ -126,18 +147,12 @@ func (l *Locker) run(ln *line, w *waiter, c *contest, limit time.Duration,
 		return receipt, true
 	}
 	l.unpin(c.hold.Destroy)
-	wasStale := !c.asked && isDead(err)
-	*c = contest{stale: c.stale}
-	switch {
-	case wasStale && c.stale < l.size:
-		// A pool gives out connections that died while they idled, all of them
-		// after a restart of the server. A session that is dead holds nothing.
-		c.stale++
-	case isSerializationFailure(err):
-		// The receipt's, in an isolation level with an old snapshot; the next
-		// statement has a new one.
-	default:
-		l.refuse(ln, w, err)
+	// A pool gives out connections that died while they idled, all of them
+	// after a restart of the server. A session that is dead holds nothing.
+	wasStale := !c.asked && isDead(err) && c.stale < l.size
+	*c = contest{stale: c.stale + 1}
+	if !wasStale {
+		l.refuse(ln, w, explain(err))
 	}
 	return nil, false
 }
@@ -147,59 +162,27 @@ func isDead(err error) bool {
 	return loss != nil && loss.Reason != connhold.Unresponsive
 }
 
-func isSerializationFailure(err error) bool {
+// explain says what to do where the server's words don't.
+func explain(err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	return ok && pgErr.Code == "40001"
+	if ok && strings.Contains(pgErr.Message, "plpgsql") {
+		return fmt.Errorf("waiting needs the language plpgsql, and USAGE on it: %w", err)
+	}
+	return err
 }
 
-// retire ends the contention when nobody waits, and reports false if somebody
-// has come meanwhile.
-func (l *Locker) retire(ln *line, c *contest) bool {
+// retire ends the contention when nobody waits but w, whom it refuses then; w
+// may be nil. It reports false if somebody has come meanwhile.
+func (l *Locker) retire(ln *line, c *contest, w *waiter, refusal error) bool {
 	if c.hold != nil {
 		if c.granted {
 			// On an error the connection is not clean, and Release destroys it.
 			_ = c.hold.Run(context.Background(), l.config.UnlockTimeout, clearSession)
 		}
+		// The connection goes back before w is told: it may ask at once for
+		// another lock.
 		l.unpin(c.hold.Release)
 		*c = contest{}
 	}
-	return l.remove(ln)
-}
-
-func clearSession(ctx context.Context, conn *pgx.Conn) error {
-	_, err := conn.Exec(ctx, clearSQL)
-	return err
-}
-
-func query(ctx context.Context, conn *pgx.Conn, sql string, args ...any) (receipt *int64, err error) {
-	err = conn.QueryRow(ctx, sql, args...).Scan(&receipt)
-	return receipt, err
-}
-
-// runScript runs several statements in one round trip and returns the one value
-// that one of them selects. The script holds no parameters: the simple protocol
-// has none.
-func runScript(ctx context.Context, conn *pgx.Conn, script string) (*int64, error) {
-	results, err := conn.PgConn().Exec(ctx, script).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range results {
-		if len(r.Rows) == 1 && len(r.Rows[0]) == 1 {
-			return parseReceipt(r.Rows[0][0])
-		}
-	}
-	panic("BUG: advisory: the script selects nothing")
-}
-
-// parseReceipt reads a bigint in text form; nil is NULL.
-func parseReceipt(text []byte) (*int64, error) {
-	if text == nil {
-		return nil, nil
-	}
-	receipt, err := strconv.ParseInt(string(text), 10, 64)
-	if err != nil {
-		return nil, fmt.Errorf("the server's receipt: %w", err)
-	}
-	return &receipt, nil
+	return l.remove(ln, w, refusal)
 }

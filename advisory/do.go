@@ -12,8 +12,9 @@ import (
 //
 // Do returns Lock's error if fn was not called. Else it returns fn's error,
 // joined with Unlock's: when the lock was lost meanwhile, Do's error matches
-// ErrLost even if fn's is nil. If fn panics the lock is unlocked and the panic
-// goes on.
+// ErrLost even if fn's is nil, and ErrClosed when [Locker.Close] unlocked it. If
+// fn unlocks by itself, the rest of it runs without the lock. If fn panics the
+// lock is unlocked and the panic goes on.
 func (l *Locker) Do(ctx context.Context, key Key, fn func(context.Context, *Lock) error) error {
 	lock, err := l.Lock(ctx, key)
 	if err != nil {

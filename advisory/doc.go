@@ -19,8 +19,10 @@
 //     Else it is closed.
 //   - A context bounds the wait for a lock and never the hold. When it ends the
 //     call returns at once, and nothing stays locked on its behalf.
-//   - An error of a call that locks means that nothing is locked, and nil from
-//     [Lock.Unlock] means that the lock was held until then.
+//   - An error of a call that locks means that the caller holds nothing, and nil
+//     from [Lock.Unlock] means that the lock was held until then. A server that
+//     can't be reached may keep a lock for a session that has been given up
+//     here, until it notices that.
 //
 // # What it does not
 //
@@ -59,7 +61,9 @@
 //	lock released behind the Lock's back    at Unlock          LostNotHeld
 //	this process stopped                    when it goes on    as above
 //
-// A lock that is lost stays lost: nothing takes it again by itself.
+// A lock that is lost stays lost: nothing takes it again by itself. A server
+// whose lc_messages is not English ends a session without a word that pgx
+// understands; that reads as LostDisconnected.
 //
 // # Connections
 //

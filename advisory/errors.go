@@ -3,19 +3,20 @@ package advisory
 import (
 	"errors"
 	"fmt"
+	"strings"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
 // Test for these with errors.Is: they come wrapped with the key and the cause.
 var (
-	// ErrNotAcquired is returned by TryLock and TryDo when the lock is held:
-	// by another session, by this Locker, or about to be by a call of this
+	// ErrNotAcquired is returned by TryLock and TryDo when the lock is held, by
+	// another session or by this Locker, or is asked for by a call of this
 	// Locker that came first.
 	ErrNotAcquired = errors.New("advisory: not acquired")
 
 	// ErrUnlocked is what [Lock.Err] says, and the cause of a
-	// [Lock.Context]'s end, once Unlock or [Locker.Close] has ended the hold.
+	// [Lock.Context]'s end, once Unlock has ended the hold.
 	ErrUnlocked = errors.New("advisory: unlocked")
 
 	// ErrLost is matched by every [LostError]: the session that held the lock
@@ -37,7 +38,8 @@ var (
 	ErrInvalidKey = errors.New("advisory: invalid key")
 
 	// ErrClosed is returned by the locking methods once [Locker.Close] was
-	// called, also to those that were waiting then.
+	// called, also to those that were waiting then; by Unlock and [Lock.Err]
+	// if Close has unlocked.
 	ErrClosed = errors.New("advisory: locker closed")
 )
 
@@ -70,7 +72,7 @@ type LostError struct {
 
 // Error describes the loss.
 func (e *LostError) Error() string {
-	return fmt.Sprintf("advisory: lock %s lost (%s): %v", e.Key, e.Reason, e.Cause)
+	return fmt.Sprintf("%slock %s lost (%s): %s", prefix, e.Key, e.Reason, bare(e.Cause))
 }
 
 // Is reports whether target is [ErrLost].
@@ -89,7 +91,27 @@ func lostBy(key Key, loss *connhold.Loss) *LostError {
 func unlockError(key Key, err error) error {
 	loss := connhold.LossFrom(err)
 	if loss == nil {
-		return fmt.Errorf("advisory: unlock %s: the session was ended instead: %w", key, err)
+		return wrap("unlock", key, fmt.Errorf("the session was ended instead: %w", err))
 	}
 	return lostBy(key, loss)
 }
+
+// prefix begins each error of this package, once.
+const prefix = "advisory: "
+
+func bare(err error) string { return strings.TrimPrefix(err.Error(), prefix) }
+
+// callError is the error of a call for a key.
+type callError struct {
+	verb string
+	key  Key
+	err  error
+}
+
+func wrap(verb string, key Key, err error) error { return &callError{verb, key, err} }
+
+func (e *callError) Error() string {
+	return fmt.Sprintf("%s%s %s: %s", prefix, e.verb, e.key, bare(e.err))
+}
+
+func (e *callError) Unwrap() error { return e.err }

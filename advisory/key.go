@@ -62,7 +62,7 @@ func (k Key) String() string {
 	case nameKey:
 		return fmt.Sprintf("%q (%d)", k.name, k.id)
 	case pairKey:
-		return fmt.Sprintf("(%d, %d)", k.class(), k.object())
+		return fmt.Sprintf("(%d, %d)", k.tag().class(), k.tag().object())
 	default:
 		return strconv.FormatInt(k.id, 10)
 	}
@@ -71,26 +71,22 @@ func (k Key) String() string {
 // SQL is the argument text for pg_advisory_lock and its siblings, to paste into
 // psql. It is empty for the zero Key.
 func (k Key) SQL() string {
-	switch k.kind {
-	case noKey:
+	if k.kind == noKey {
 		return ""
-	case pairKey:
-		return fmt.Sprintf("'%d'::int, '%d'::int", k.class(), k.object())
-	default:
-		return fmt.Sprintf("'%d'::bigint", k.id)
 	}
+	return k.tag().literals()
 }
-
-func (k Key) class() int32  { return int32(k.id >> 32) }
-func (k Key) object() int32 { return int32(k.id) }
 
 // tag identifies the lock on the server, however its Key was made.
 type tag struct {
 	pair bool
-	id   int64
+	id   int64 // as in Key
 }
 
 func (k Key) tag() tag { return tag{pair: k.kind == pairKey, id: k.id} }
+
+func (t tag) class() int32  { return int32(t.id >> 32) }
+func (t tag) object() int32 { return int32(t.id) }
 
 func (k Key) validate() error {
 	switch {

@@ -13,7 +13,7 @@ import (
 // held here or asked for, and either a goroutine contends for it on the server
 // on behalf of all who wait, or a Lock holds it:
 //
-//	       join                     deliver
+//	       join                      serve
 //	(none) ----> connecting, then --------> held
 //	   ^         contending                  |
 //	   |             ^ |                     | Unlock, loss
@@ -48,6 +48,7 @@ type waiter struct {
 	key    Key
 	issue  grant.Issue
 	try    bool
+	asked  bool        // the server has been asked on behalf of it; the contender's
 	result chan result // takes one result without blocking
 }
 
@@ -60,7 +61,9 @@ func newWaiter(ctx context.Context, key Key, issue grant.Issue, try bool) *waite
 	return &waiter{ctx: ctx, key: key, issue: issue, try: try, result: make(chan result, 1)}
 }
 
-// join puts w in the line for t, and starts to contend if it is the first.
+// join puts w in the line for t, and starts to contend if it is the first. A
+// line that all have left, and whose connection is on its way back, is joined
+// like any other.
 func (l *Locker) join(t tag, w *waiter) (*line, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -68,41 +71,48 @@ func (l *Locker) join(t tag, w *waiter) (*line, error) {
 		return nil, ErrClosed
 	}
 	ln, ok := l.lines[t]
-	if ok {
-		if w.try {
-			return nil, fmt.Errorf("%w: this Locker holds the lock, or is asking for it", ErrNotAcquired)
-		}
+	switch {
+	case !ok:
+		ln = &line{tag: t, waiters: []*waiter{w}}
+		l.lines[t] = ln
+		l.contendLocked(ln, nil)
+	case w.try && ln.holder != nil:
+		return nil, fmt.Errorf("%w: this Locker holds the lock", ErrNotAcquired)
+	case w.try && len(ln.waiters) > 0:
+		return nil, fmt.Errorf("%w: another call of this Locker asks for the lock", ErrNotAcquired)
+	default:
 		ln.waiters = append(ln.waiters, w)
-		return ln, nil
+		l.changedLocked()
 	}
-	ln = &line{tag: t, waiters: []*waiter{w}}
-	l.lines[t] = ln
-	l.contendLocked(ln, nil)
 	return ln, nil
 }
 
 // contendLocked starts the goroutine that contends for ln, on hold if there is
 // one. The caller holds mu.
 func (l *Locker) contendLocked(ln *line, hold *connhold.Hold) {
-	ln.state, ln.holder = contending, nil
+	ln.state, ln.holder = connecting, nil
+	if hold != nil {
+		ln.state = contending
+	}
+	l.changedLocked()
 	// Ends when the lock is delivered or nobody waits; Close waits for it.
 	l.work.Go(func() { l.contend(ln, &contest{hold: hold}) })
 }
 
-// leave takes w out of the line because its ctx has ended. It reports what w
-// was waiting for, and false if w has been served already.
-func (l *Locker) leave(ln *line, w *waiter) (lineState, bool) {
+// leave takes w out of the line because its ctx has ended, and returns the
+// error that says so; nil if w has been answered already.
+func (l *Locker) leave(ln *line, w *waiter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	i := slices.Index(ln.waiters, w)
 	if i < 0 {
-		return "", false
+		return nil
 	}
 	ln.waiters = slices.Delete(ln.waiters, i, i+1)
 	if len(ln.waiters) == 0 {
 		ln.stopConnectingLocked()
 	}
-	return ln.state, true
+	return l.endedWaiting(w.ctx, ln.state)
 }
 
 func (ln *line) stopConnectingLocked() {
@@ -111,22 +121,23 @@ func (ln *line) stopConnectingLocked() {
 	}
 }
 
-// head returns the first who still waits, or nil.
-func (l *Locker) head(ln *line) *waiter {
+// head returns the first who still waits, or nil, and whether it is the only
+// one.
+func (l *Locker) head(ln *line) (w *waiter, alone bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return ln.headLocked()
+	return l.headLocked(ln), len(ln.waiters) == 1
 }
 
 // headLocked also takes those out of the line whose ctx has ended and who are
 // about to leave: a lock is not delivered to them.
-func (ln *line) headLocked() *waiter {
+func (l *Locker) headLocked(ln *line) *waiter {
 	for len(ln.waiters) > 0 {
 		w := ln.waiters[0]
 		if w.ctx.Err() == nil {
 			return w
 		}
-		ln.answerLocked(w, result{err: ended(w.ctx)})
+		ln.answerLocked(w, result{err: l.endedWaiting(w.ctx, ln.state)})
 	}
 	return nil
 }
@@ -165,7 +176,7 @@ func (ln *line) refuseAllLocked(err error) {
 func (l *Locker) serve(ln *line, w *waiter, lock *Lock) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if ln.headLocked() != w {
+	if l.headLocked(ln) != w {
 		return false
 	}
 	ln.state, ln.holder = held, lock
@@ -174,33 +185,41 @@ func (l *Locker) serve(ln *line, w *waiter, lock *Lock) bool {
 	return true
 }
 
-// settle goes on after a hold has ended: to the next in the line, on the same
+// passOn goes on after a hold has ended: to the next in the line, on the same
 // connection if there is one, or to the line's end.
-func (l *Locker) settle(ln *line, hold *connhold.Hold) {
-	l.mu.Lock()
-	if len(ln.waiters) > 0 {
-		l.contendLocked(ln, hold)
-		l.mu.Unlock()
-		return
-	}
-	l.mu.Unlock()
-
-	// The connection goes back before the line ends: who asks for the lock
-	// right after must find both.
-	if hold != nil {
+func (l *Locker) passOn(ln *line, hold *connhold.Hold) {
+	for !l.contendOrRemove(ln, hold) {
+		// The connection goes back before the line ends: who asks for the
+		// lock right after must find both.
 		l.unpin(hold.Release)
-	}
-	if !l.remove(ln) {
-		l.mu.Lock()
-		l.contendLocked(ln, nil)
-		l.mu.Unlock()
+		hold = nil
 	}
 }
 
-// remove ends the line if nobody waits.
-func (l *Locker) remove(ln *line) bool {
+// contendOrRemove reports false when nobody waits and there is a connection to
+// give back first.
+func (l *Locker) contendOrRemove(ln *line, hold *connhold.Hold) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	switch {
+	case len(ln.waiters) > 0:
+		l.contendLocked(ln, hold)
+	case hold != nil:
+		return false
+	default:
+		delete(l.lines, ln.tag)
+	}
+	return true
+}
+
+// remove answers w, if there is one, and ends the line, unless somebody else
+// waits by now: then it reports false.
+func (l *Locker) remove(ln *line, w *waiter, err error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w != nil {
+		ln.answerLocked(w, result{err: err})
+	}
 	if len(ln.waiters) > 0 {
 		return false
 	}

@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 	"time"
 
@@ -41,11 +42,14 @@ type Lock struct {
 	result  error
 }
 
-func newLock(l *Locker, ln *line, key Key, c *contest) *Lock {
+func newLock(l *Locker, ln *line, w *waiter, c *contest) *Lock {
 	k := &Lock{
-		locker: l, line: ln, key: key,
-		hold: c.hold, pid: c.hold.PID(), receipt: c.receipt,
+		locker: l, line: ln, key: w.key,
+		hold: c.hold, pid: c.hold.PID(),
 		settled: make(chan struct{}),
+	}
+	if !w.issue.IsZero() {
+		k.receipt = c.receipt
 	}
 	k.ctx, k.end = context.WithCancelCause(context.Background())
 	return k
@@ -68,8 +72,8 @@ func (k *Lock) BackendPID() uint32 {
 	return k.pid
 }
 
-// Receipt is what the function that package fencing had called at the grant
-// returned, and 1 without one.
+// Receipt is for package fencing: what the function that it had called at the
+// grant returned. It is 0 for other locks.
 func (k *Lock) Receipt() int64 {
 	if k == nil {
 		return 0
@@ -87,9 +91,10 @@ func (k *Lock) Done() <-chan struct{} {
 	return k.ctx.Done()
 }
 
-// Err returns nil while the lock is held for all that is known, [ErrUnlocked]
-// once it is unlocked, and a [LostError] once it is lost. It does not ask the
-// server.
+// Err returns nil while the lock is held for all that is known, and then what
+// ended it first: [ErrUnlocked] for Unlock, whatever that found out and
+// returned, [ErrClosed] for [Locker.Close], and a [LostError] for a loss that
+// was noticed. It does not ask the server.
 func (k *Lock) Err() error {
 	if !k.made() {
 		return ErrNotOwner
@@ -104,6 +109,10 @@ func (k *Lock) Context(parent context.Context) (context.Context, context.CancelF
 	ctx, cancel := context.WithCancelCause(parent)
 	if !k.made() {
 		cancel(ErrNotOwner)
+		return ctx, func() {}
+	}
+	if err := k.Err(); err != nil {
+		cancel(err)
 		return ctx, func() {}
 	}
 	stop := context.AfterFunc(k.ctx, func() { cancel(k.Err()) })
@@ -125,8 +134,10 @@ func (k *Lock) Context(parent context.Context) (context.Context, context.CancelF
 // the lock until it notices that by itself.
 //
 // Unlock works when ctx has ended; it takes only its values, and
-// [Config.UnlockTimeout] is its bound. Later calls, and calls at the same time
-// from other goroutines, wait for the first and return what it returned.
+// [Config.UnlockTimeout], and a second to close the connection, bound it. Later
+// calls, and calls at the same time from other goroutines, wait for the first
+// and return what it returned. After [Locker.Close] has unlocked, Unlock
+// returns an error that matches [ErrClosed]: the lock was not held until now.
 func (k *Lock) Unlock(ctx context.Context) error {
 	if !k.made() {
 		return ErrNotOwner
@@ -136,12 +147,22 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		return k.result
 	}
 	k.end(ErrUnlocked)
-	if err := k.release(ctx); err != nil {
-		k.settle(err, k.hold.Destroy)
-		return err
+	err := k.release(ctx)
+	k.settle(err)
+	return err
+}
+
+// close unlocks for Locker.Close, and leaves to later calls of Unlock that it
+// was not their doing. It returns what else went wrong.
+func (k *Lock) close(ctx context.Context) error {
+	if !k.claimed.CompareAndSwap(false, true) {
+		<-k.settled // whoever called Unlock has the answer
+		return nil
 	}
-	k.settle(nil, nil)
-	return nil
+	k.end(ErrClosed)
+	err := k.release(ctx)
+	k.settle(errors.Join(wrap("unlock", k.key, ErrClosed), err))
+	return err
 }
 
 // release unlocks on the server.
@@ -160,6 +181,7 @@ func (k *Lock) release(ctx context.Context) error {
 		return unlockError(k.key, err)
 	}
 	if !owned {
+		k.hold.Taint()
 		return &LostError{Key: k.key, Reason: LostNotHeld, Cause: ErrNotOwner}
 	}
 	return nil
@@ -178,19 +200,19 @@ func (k *Lock) lose(loss *connhold.Loss) {
 	}
 	err := lostBy(k.key, loss)
 	k.end(err)
-	k.settle(err, k.hold.Destroy)
+	k.settle(err)
 }
 
-// settle records how the hold ended and passes on the line, with the connection
-// unless it is to be destroyed.
-func (k *Lock) settle(result error, destroy func()) {
+// settle records how the hold ended and passes the line on, with the connection
+// if that is clean.
+func (k *Lock) settle(result error) {
 	k.result = result
-	if destroy != nil {
-		k.locker.unpin(destroy)
-		k.locker.settle(k.line, nil)
-	} else {
-		k.locker.settle(k.line, k.hold)
+	hold := k.hold
+	if !hold.IsClean() {
+		k.locker.unpin(hold.Destroy)
+		hold = nil
 	}
+	k.locker.passOn(k.line, hold)
 	close(k.settled)
 }
 

@@ -1,6 +1,7 @@
 package advisory_test
 
 import (
+	"context"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -167,4 +168,49 @@ func TestTryLock_refusesKeysThatNameNothing(t *testing.T) {
 		require.ErrorIs(t, err, advisory.ErrInvalidKey)
 	}
 	require.Zero(t, b.pool.Stat().AcquireCount())
+}
+
+// A role's search_path may put functions of the same name before the server's.
+func TestLock_asksTheServersOwnFunctions(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.session(t)
+	exec(t, s, "CREATE DOMAIN public.text AS pg_catalog.text CHECK (false)")
+	for _, f := range []string{
+		"pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+		"pg_advisory_unlock(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
+		"pg_advisory_lock(bigint) RETURNS void LANGUAGE sql AS ''",
+		"pg_advisory_unlock_all() RETURNS void LANGUAGE sql AS ''",
+		"current_setting(pg_catalog.text) RETURNS pg_catalog.text LANGUAGE sql AS $$ SELECT 'yes'::pg_catalog.text $$",
+	} {
+		exec(t, s, "CREATE FUNCTION public."+f)
+	}
+	_, locker := b.another(t, nil, setting("search_path", "public, pg_catalog"))
+	lock, err := locker.TryLock(t.Context(), advisory.ID(7))
+	require.NoError(t, err)
+	require.True(t, b.isHeldBy(t, 7, lock.BackendPID()))
+	require.NoError(t, lock.Unlock(t.Context()))
+	require.Zero(t, b.granted(t))
+
+	exec(t, s, "SELECT pg_catalog.pg_advisory_lock(7)")
+	got := b.lockInBackground(t, locker, advisory.ID(7))
+	exec(t, s, "SELECT pg_catalog.pg_advisory_unlock(7)")
+	lock = <-got
+	require.True(t, b.isHeldBy(t, 7, lock.BackendPID()))
+}
+
+func TestLock_saysThatItNeedsPlpgsql(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	s := b.session(t)
+	role := "advisory_plain_" + b.db.Name
+	exec(t, s, "CREATE ROLE "+role+" LOGIN PASSWORD 'secret'")
+	t.Cleanup(func() { _, _ = b.raw.Exec(context.Background(), "DROP ROLE "+role) })
+	exec(t, s, "REVOKE USAGE ON LANGUAGE plpgsql FROM PUBLIC")
+	exec(t, s, "SELECT pg_advisory_lock(7)")
+	_, locker := b.another(t, nil, func(c *pgxpool.Config) {
+		c.ConnConfig.User, c.ConnConfig.Password = role, "secret"
+	})
+	_, err := locker.Lock(t.Context(), advisory.ID(7))
+	require.ErrorContains(t, err, "plpgsql, and USAGE on it")
 }

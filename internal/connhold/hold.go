@@ -2,11 +2,15 @@ package connhold
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"net"
 	"strconv"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -23,14 +27,22 @@ type Hold struct {
 }
 
 // Pin checks a connection out of pool. It blocks until the pool has one; ctx
-// bounds that wait and not the hold.
+// bounds that wait and not the hold. A connection without deadlines, as some
+// tunnels make them, is refused: nothing could interrupt a read of it.
 func Pin(ctx context.Context, pool *pgxpool.Pool) (*Hold, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return &Hold{pin: conn}, nil
+	h := &Hold{pin: conn}
+	if err := h.socket().SetDeadline(time.Time{}); err != nil && !errors.Is(err, net.ErrClosed) {
+		h.Destroy()
+		return nil, fmt.Errorf("the pool's DialFunc makes connections without deadlines, which a pinned connection needs: %w", err)
+	}
+	return h, nil
 }
+
+func (h *Hold) socket() net.Conn { return h.pin.Conn().PgConn().Conn() }
 
 // PID is the process id of the server backend that serves the session, as the
 // server reported it when the connection was made.
@@ -59,13 +71,16 @@ func (h *Hold) Run(ctx context.Context, limit time.Duration, fn func(context.Con
 	if h.pin == nil || h.watch != nil {
 		panic("BUG: connhold: statement on a connection that is watched or given back")
 	}
-	socket := h.pin.Conn().PgConn().Conn()
-	// On a closed socket a deadline can't be set, and fn says why.
-	_ = socket.SetDeadline(time.Now().Add(limit))
+	// Setting a deadline fails on a closed socket only, and fn says so then.
+	_ = h.socket().SetDeadline(time.Now().Add(limit))
 	err := fn(context.WithoutCancel(ctx), h.pin.Conn())
-	_ = socket.SetDeadline(time.Time{})
-	if err != nil {
-		h.dirty = true
+	_ = h.socket().SetDeadline(time.Time{})
+	if err == nil {
+		return nil
+	}
+	h.dirty = true
+	if pgconn.Timeout(err) {
+		return fmt.Errorf("the server did not answer within %s: %w", limit.Round(time.Millisecond), err)
 	}
 	return err
 }
@@ -104,7 +119,7 @@ func (h *Hold) Release() {
 	if h.pin == nil {
 		return
 	}
-	if h.dirty || h.watch != nil || h.pin.Conn().PgConn().TxStatus() != 'I' {
+	if !h.IsClean() {
 		h.Destroy()
 		return
 	}
@@ -112,9 +127,20 @@ func (h *Hold) Release() {
 	h.pin = nil
 }
 
+// Taint makes sure that the connection is destroyed at the end of the hold:
+// something has been done to its session that its owner does not know.
+func (h *Hold) Taint() { h.dirty = true }
+
+// IsClean reports whether the session may serve somebody else: it is not
+// watched, no statement failed and no transaction is open.
+func (h *Hold) IsClean() bool {
+	return h.pin != nil && !h.dirty && h.watch == nil && h.pin.Conn().PgConn().TxStatus() == 'I'
+}
+
 // Destroy ends the hold and the session. The connection leaves the pool's
-// count at once. The server frees what the session held as soon as it sees the
-// connection closed, or the statement that runs on it ended.
+// count at once, and the pool's BeforeClose is not called for it. The server
+// frees what the session held as soon as it sees the connection closed, or the
+// statement that runs on it ended. Destroy blocks for a second at most.
 func (h *Hold) Destroy() {
 	if h.pin == nil {
 		return

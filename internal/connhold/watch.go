@@ -91,7 +91,7 @@ func (w *watch) arm(set func(time.Time) error, deadline time.Time, beat bool) bo
 		return false
 	}
 	w.beating = beat
-	// On a closed socket this fails, and so will the read that follows.
+	// This fails on a closed socket only, and so will the read that follows.
 	_ = set(deadline)
 	return true
 }

@@ -3,8 +3,11 @@ package pgtest
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 	"time"
@@ -22,7 +25,7 @@ var shared sharedServer
 // A sharedServer is started by the first test that needs it.
 type sharedServer struct {
 	// mu guards the fields below and is held during start and close.
-	mu      sync.Mutex
+	mu       sync.Mutex
 	started  bool
 	server   *Server
 	err      error
@@ -60,7 +63,19 @@ func (s *sharedServer) close() error {
 // Main is what a package's TestMain consists of. It runs the tests, stops the
 // server if a test had it started, and looks for goroutines that are left. Then
 // it exits; with a code other than zero if any of these failed.
+//
+// Unless -parallel is given, four tests run on each CPU at once: most of the
+// time they wait for the server.
 func Main(m *testing.M) {
+	flag.Parse()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
+	if !given {
+		if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
 	os.Exit(finish(m.Run()))
 }
 
