@@ -93,7 +93,7 @@ func (l *Locker) ask(ln *line, w *waiter, c *contest) {
 		script := sliceScript(ln.tag, w.issue, c.hold.MajorVersion())
 		step = func(ctx context.Context, conn *pgx.Conn) (*int64, error) { return runScript(ctx, conn, script) }
 	case !w.issue.IsZero():
-		script := tryScript(ln.tag, w.issue)
+		script := tryScript(ln.tag, w.issue, c.hold.MajorVersion())
 		step = func(ctx context.Context, conn *pgx.Conn) (*int64, error) { return runScript(ctx, conn, script) }
 	}
 	if receipt, ok := l.run(ln, w, c, limit, step); ok {
@@ -105,7 +105,7 @@ func (l *Locker) ask(ln *line, w *waiter, c *contest) {
 
 // makeReceipt makes the receipt that w needs, on the session that has the lock.
 func (l *Locker) makeReceipt(ln *line, w *waiter, c *contest) {
-	script := issueScript(w.issue)
+	script := issueScript(w.issue, c.hold.MajorVersion())
 	receipt, ok := l.run(ln, w, c, l.answerLimit(w.issue), func(ctx context.Context, conn *pgx.Conn) (*int64, error) {
 		return runScript(ctx, conn, script)
 	})

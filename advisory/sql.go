@@ -35,22 +35,31 @@ func unlockSQL(t tag) string {
 
 // A script is several statements in one round trip. It runs in a transaction of
 // its own, in read committed: an older snapshot must not fail what an Issue
-// writes, whatever the role's default is. It selects one bigint: NULL when the
-// lock is not granted, else the receipt.
+// writes, whatever the role's default is. Until its end statement_timeout, and
+// transaction_timeout where there is one, are out of force: a role's settings
+// are meant for its queries and not for a wait for a lock. It selects one
+// bigint: NULL when the lock is not granted, else the receipt.
 
-const (
-	begin  = "BEGIN ISOLATION LEVEL READ COMMITTED; "
-	commit = "; COMMIT"
-)
+func begin(majorVersion int) string {
+	script := "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0; "
+	if majorVersion >= 17 {
+		script += "SET LOCAL transaction_timeout = 0; "
+	}
+	return script
+}
+
+const commit = "; COMMIT"
 
 // tryScript is trySQL with an Issue.
-func tryScript(t tag, issue grant.Issue) string {
-	return begin + fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN pg_catalog.pg_try_advisory_lock(%s) THEN %s END END",
+func tryScript(t tag, issue grant.Issue, majorVersion int) string {
+	return begin(majorVersion) + fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN pg_catalog.pg_try_advisory_lock(%s) THEN %s END END",
 		cleared, t.literals(), issue.SQL()) + commit
 }
 
 // issueScript makes the receipt on a session that has the lock.
-func issueScript(issue grant.Issue) string { return begin + "SELECT " + issue.SQL() + commit }
+func issueScript(issue grant.Issue, majorVersion int) string {
+	return begin(majorVersion) + "SELECT " + issue.SQL() + commit
+}
 
 // slice is how long one wait on the server lasts. It must stay well below
 // deadlock_timeout, whose default is 1 s; where that is set lower, half of it
@@ -61,22 +70,14 @@ const slice = 300 * time.Millisecond
 // take part in a deadlock, and the transaction with it, so that it holds back
 // neither VACUUM nor CREATE INDEX CONCURRENTLY for longer. That a slice ends
 // without the lock is caught in the block, or the server would log an error for
-// each.
-//
-// Until its end statement_timeout, and transaction_timeout where there is one,
-// are out of force: a role's settings are meant for its queries and not for
-// this wait. The text of the block is the same for all locks, and their numbers
-// are constants of a SELECT, for the sake of pg_stat_statements.
+// each. The text of the block is the same for all locks, and their numbers are
+// constants of a SELECT, for the sake of pg_stat_statements.
 func sliceScript(t tag, issue grant.Issue, majorVersion int) string {
 	receipt := "1::bigint"
 	if !issue.IsZero() {
 		receipt = issue.SQL()
 	}
-	noTimeouts := "SET LOCAL statement_timeout = 0; "
-	if majorVersion >= 17 {
-		noTimeouts += "SET LOCAL transaction_timeout = 0; "
-	}
-	return begin + noTimeouts + "SET LOCAL search_path = pg_catalog, pg_temp; " +
+	return begin(majorVersion) + "SET LOCAL search_path = pg_catalog, pg_temp; " +
 		fmt.Sprintf("SELECT set_config('pgadvisory.class', '%d', true), set_config('pgadvisory.key', '%d', true), set_config('pgadvisory.slice', '%d', true); ",
 			t.class(), t.key(), slice.Milliseconds()) +
 		t.sliceBlock() +

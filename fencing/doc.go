@@ -35,8 +35,9 @@
 //
 // # What it does not
 //
-// The owner of a guarded table, and superusers, can drop or disable the trigger
-// and rewrite the table; an application should connect as neither. Reads are
+// The owner of a guarded table, and superusers, can drop or disable the trigger,
+// rewrite the table, or make it a partition or a child of another, through which
+// it is written unchecked; an application should connect as neither. Reads are
 // not refused. Only plain tables can be guarded. What is outside of the
 // database can compare tokens only if it can compare numbers: hand them on.
 //

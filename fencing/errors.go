@@ -40,14 +40,14 @@ const (
 )
 
 // StaleError is the refusal of a write whose token was superseded. It matches
-// [ErrStale] and unwraps to the server's error.
+// [ErrStale] and unwraps to the error that it was made from.
 type StaleError struct {
-	Table    string // with its schema, quoted where SQL needs it
+	Table    string // with its schema, quoted as SQL needs it
 	Resource string
 	Token    Token // which the write carried
 	Current  Token // which was issued last
 
-	cause *pgconn.PgError
+	cause error
 }
 
 // Error describes the refusal.
@@ -59,7 +59,7 @@ func (e *StaleError) Error() string {
 // Is reports whether target is [ErrStale].
 func (e *StaleError) Is(target error) bool { return target == ErrStale }
 
-// Unwrap returns the server's error.
+// Unwrap returns the error of the write, in which the server's is.
 func (e *StaleError) Unwrap() error { return e.cause }
 
 // Translate returns err with what the database's refusal means, so that
@@ -73,7 +73,7 @@ func Translate(err error) error {
 	}
 	switch pgErr.Code {
 	case codeStale:
-		return newStaleError(pgErr)
+		return newStaleError(pgErr, err)
 	case codeUnstamped:
 		return fmt.Errorf("%w: %w", ErrUnstamped, err)
 	case codeUnknownToken:
@@ -88,18 +88,21 @@ func Translate(err error) error {
 // isNotInstalled: no such schema, or no such function in it.
 func isNotInstalled(err *pgconn.PgError) bool {
 	const noSchema, noFunction = "3F000", "42883"
-	return (err.Code == noSchema || err.Code == noFunction) && strings.Contains(err.Message, "fencing")
+	return err.Code == noSchema && strings.Contains(err.Message, `"fencing"`) ||
+		err.Code == noFunction && strings.Contains(err.Message, " fencing.")
 }
 
 // newStaleError reads the server's DETAIL, which is token=… current=…
-// resource=…, the last of them as a JSON string.
-func newStaleError(err *pgconn.PgError) *StaleError {
-	e := &StaleError{Table: quoteIdent(err.SchemaName) + "." + quoteIdent(err.TableName), cause: err}
-	token, rest, _ := strings.Cut(strings.TrimPrefix(err.Detail, "token="), " current=")
-	current, resource, _ := strings.Cut(rest, " resource=")
+// resource=… table=…, the last two as JSON strings.
+func newStaleError(pgErr *pgconn.PgError, cause error) *StaleError {
+	e := &StaleError{cause: cause}
+	token, rest, _ := strings.Cut(strings.TrimPrefix(pgErr.Detail, "token="), " current=")
+	current, rest, _ := strings.Cut(rest, " resource=")
 	e.Token, e.Current = parseToken(token), parseToken(current)
-	if json.Unmarshal([]byte(resource), &e.Resource) != nil {
-		e.Resource = resource
+	resource := json.NewDecoder(strings.NewReader(rest))
+	if resource.Decode(&e.Resource) == nil {
+		table := strings.TrimPrefix(rest[resource.InputOffset():], " table=")
+		_ = json.Unmarshal([]byte(table), &e.Table) // from a server of another version it stays empty
 	}
 	return e
 }

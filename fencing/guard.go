@@ -16,7 +16,8 @@ type Executor interface {
 // stamped with the current token of the resource: INSERT, UPDATE, DELETE,
 // TRUNCATE, COPY, MERGE, cascades and whatever else changes rows, by whomever,
 // in every isolation level. The table's own owner, and superusers, can remove
-// the guard, and can rewrite or drop the table.
+// the guard, can rewrite or drop the table, and can attach it to a parent:
+// writes by way of a parent that the table gets later are not checked.
 //
 // table is written as in SQL, with a schema and with quotes where it needs
 // them. It must be a permanent, logged, plain table: Guard refuses views,

@@ -39,9 +39,12 @@ func (l *Lease) Resource() string { return l.resource }
 // other settings stay as they are, but it may not sit idle for longer than
 // [Config.MaxIdle].
 //
-// An error leaves the transaction failed. Errors of the writes themselves come
+// An error of the server leaves the transaction failed. Errors of the writes themselves come
 // from pgx; [Translate] says what they mean.
 func (l *Lease) Stamp(ctx context.Context, tx pgx.Tx) error {
+	if l.fencer == nil { // not from a Fencer: there is no token, and stamp says so
+		return stamp(ctx, tx, l.resource, 0, defaultMaxIdle)
+	}
 	return stamp(ctx, tx, l.resource, l.Token(), l.fencer.config.MaxIdle)
 }
 

@@ -6,4 +6,4 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
-func TestMain(m *testing.M) { pgtest.Main(m) }
+func TestMain(m *testing.M) { pgtest.MainWithExamples(m) }

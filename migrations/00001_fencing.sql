@@ -86,6 +86,7 @@ BEGIN
     IF max_idle_ms IS NULL OR max_idle_ms <= 0 THEN
         RAISE EXCEPTION 'max_idle must be positive' USING ERRCODE = '22023';
     END IF;
+    max_idle_ms := least(max_idle_ms, 2147483647); -- the most that the setting takes
     PERFORM set_config('fencing.stamps',
         (coalesce(nullif(current_setting('fencing.stamps', true), ''), '{}')::jsonb
             || jsonb_build_object(resource, token))::text, true);
@@ -126,7 +127,8 @@ BEGIN
     ELSIF token < mark THEN
         RAISE EXCEPTION '% on %.% refused: the token is stale', tg_op, quote_ident(tg_table_schema), quote_ident(tg_table_name) USING
             ERRCODE = 'LF001', SCHEMA = tg_table_schema, TABLE = tg_table_name,
-            DETAIL = format('token=%s current=%s resource=%s', token, mark, to_json(resource)),
+            DETAIL = format('token=%s current=%s resource=%s table=%s', token, mark, to_json(resource),
+                to_json(format('%I.%I', tg_table_schema, tg_table_name))),
             HINT = 'The lock was lost and another holder has it or had it since. Give up this work, or take the lock again for a new token.';
     END IF;
     RETURN NULL;
@@ -227,6 +229,7 @@ REVOKE ALL ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval
 DO $$
 DECLARE
     guarded text;
+    others  text;
 BEGIN
     SELECT string_agg(t.tgrelid::regclass::text, ', ' ORDER BY t.tgrelid::regclass::text) INTO guarded
       FROM pg_trigger t WHERE t.tgfoid = 'fencing.check_statement()'::regprocedure;
@@ -234,6 +237,22 @@ BEGIN
         RAISE EXCEPTION 'fencing can''t be removed: it guards %', guarded USING
             ERRCODE = '2BP01',
             HINT = 'Remove the guards first, each with SELECT fencing.unguard(table).';
+    END IF;
+    -- Before the marks are gone, not after: will the schema be empty then?
+    SELECT string_agg(pg_describe_object(d.classid, d.objid, 0), ', ' ORDER BY d.classid, d.objid) INTO others
+      FROM pg_depend d
+     WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'fencing'::regnamespace AND d.deptype = 'n'
+       AND NOT (d.classid = 'pg_class'::regclass AND d.objid IN (
+           'fencing.resource'::regclass, 'fencing.token'::regclass, 'fencing.migration'::regclass,
+           coalesce(pg_get_serial_sequence('fencing.migration', 'id')::regclass, 0)))
+       AND NOT (d.classid = 'pg_proc'::regclass AND d.objid IN (
+           'fencing.issue(text)'::regprocedure, 'fencing.stamp(text, bigint, interval)'::regprocedure,
+           'fencing.check_statement()'::regprocedure, 'fencing.guard(regclass, text)'::regprocedure,
+           'fencing.unguard(regclass)'::regprocedure, 'fencing.grant_to(regrole)'::regprocedure));
+    IF others IS NOT NULL THEN
+        RAISE EXCEPTION 'fencing can''t be removed: its schema also holds %', others USING
+            ERRCODE = '2BP01',
+            HINT = 'Move or drop these first.';
     END IF;
 END $$;
 -- +goose StatementEnd

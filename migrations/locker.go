@@ -37,18 +37,24 @@ func (locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 	for {
 		var locked bool
 		err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock("+lockKey.SQL()+")").Scan(&locked)
-		if err != nil {
+		switch {
+		case err != nil && ctx.Err() != nil:
+			return errors.Join(waitEnded(ctx), closeSession(ctx, conn))
+		case err != nil:
 			return errors.Join(fmt.Errorf("lock: %w", err), closeSession(ctx, conn))
-		}
-		if locked {
+		case locked:
 			return nil
 		}
 		select {
 		case <-time.After(50*time.Millisecond + rand.N(50*time.Millisecond)):
 		case <-ctx.Done():
-			return fmt.Errorf("waiting for another run of the migrations: %w", ctx.Err())
+			return waitEnded(ctx)
 		}
 	}
+}
+
+func waitEnded(ctx context.Context) error {
+	return fmt.Errorf("waiting for another run of the migrations: %w", ctx.Err())
 }
 
 // SessionUnlock reports as an error that the lock was not held.

@@ -32,11 +32,11 @@ func TestNew_givesDatabasesThatAreIndependent(t *testing.T) {
 	}
 }
 
+//nolint:tparallel // the subtest must have ended, cleanup and all, before the rest
 func TestNew_dropsTheDatabaseWithSessionsInIt(t *testing.T) {
 	t.Parallel()
 	observer := pgtest.New(t).Conn(t)
 	var name string
-	//nolint:tparallel // it must have ended, cleanup and all, before the rest
 	t.Run("user", func(t *testing.T) {
 		db := pgtest.New(t)
 		name = db.Name

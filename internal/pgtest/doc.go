@@ -52,6 +52,8 @@
 // once per process. The template's name is unique; processes that share a
 // given server don't meet.
 //
-// Servers started here run without fsync, accept 200 connections, and have
+// Servers started here keep their files in /dev/shm where that has 4 GiB to
+// spare and TMPDIR is not set, and in the temporary folder otherwise. They run
+// without fsync, accept 200 connections, and have
 // wal_level=logical and max_prepared_transactions=5.
 package pgtest

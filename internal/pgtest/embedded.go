@@ -7,7 +7,6 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
 )
@@ -23,7 +22,7 @@ func startEmbedded(ctx context.Context) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	dir := filepath.Join(os.TempDir(), "pgtest-"+strings.ToLower(rand.Text()))
+	dir := newFolderName()
 	w, err := startWatchdog(guardScript, nil, dir)
 	if err != nil {
 		return nil, err

@@ -52,9 +52,7 @@ func serve(ctx context.Context, bin binDir, as *account) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	// Only named here: the watchdog makes the folder, so that there is no
-	// moment at which the folder exists and nobody is going to remove it.
-	dir := filepath.Join(os.TempDir(), "pgtest-"+strings.ToLower(rand.Text()))
+	dir := newFolderName()
 	args := append([]string{dir, bin.path},
 		"-p", strconv.Itoa(port),
 		"-c", "listen_addresses=127.0.0.1",

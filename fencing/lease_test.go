@@ -1,0 +1,158 @@
+package fencing_test
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/fencing"
+)
+
+var errWork = errors.New("work failed")
+
+func TestLease_isItsLock(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lease := b.lock(t, b.fencer, "nightly")
+	require.Equal(t, "nightly", lease.Resource())
+	require.Equal(t, []advisory.Key{advisory.Name("nightly")}, lease.Keys())
+	require.Equal(t, int64(1), one[int64](t, b.observer, advisoryLocksSQL+`
+		AND granted AND pid = $1 AND (classid::bigint << 32 | objid::bigint) = hashtextextended('nightly', 0)`, lease.BackendPID()))
+	require.NoError(t, lease.Err())
+	require.NoError(t, lease.Unlock(t.Context()))
+	require.ErrorIs(t, lease.Err(), advisory.ErrUnlocked)
+	require.Zero(t, one[int64](t, b.observer, advisoryLocksSQL))
+}
+
+func TestInTx_commits(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	conn := b.db.Conn(t)
+	require.NoError(t, lease.InTx(t.Context(), b.pool, write(t.Context(), "exports", 3)))
+	require.NoError(t, lease.InTx(t.Context(), conn, write(t.Context(), "exports", 4)))
+	require.Equal(t, "(1,one) (2,two) (3,written) (4,written)", b.contents(t, "exports"))
+	require.Equal(t, byte('I'), conn.PgConn().TxStatus())
+}
+
+func TestInTx_rollsBackWhenFnFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	conn := b.db.Conn(t)
+	err := lease.InTx(t.Context(), conn, func(tx pgx.Tx) error {
+		if err := write(t.Context(), "exports", 3)(tx); err != nil {
+			return err
+		}
+		return errWork
+	})
+	require.Equal(t, errWork, err)
+	require.Equal(t, byte('I'), conn.PgConn().TxStatus())
+	require.Equal(t, "(1,one) (2,two)", b.contents(t, "exports"))
+}
+
+func TestInTx_rollsBackWhenFnPanics(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	conn := b.db.Conn(t)
+	require.PanicsWithValue(t, "work panicked", func() {
+		_ = lease.InTx(t.Context(), conn, func(tx pgx.Tx) error {
+			if err := write(t.Context(), "exports", 3)(tx); err != nil {
+				return err
+			}
+			panic("work panicked")
+		})
+	})
+	require.Equal(t, byte('I'), conn.PgConn().TxStatus())
+	require.Equal(t, "(1,one) (2,two)", b.contents(t, "exports"))
+}
+
+func TestInTx_doesNotCallFnWhenItCantStampOrBegin(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lease := b.lock(t, b.fencer, "nightly")
+	never := func(pgx.Tx) error { panic("not reached") }
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorIs(t, lease.InTx(ctx, b.pool, never), context.Canceled)
+
+	b.exec(t, `ALTER FUNCTION fencing.stamp RENAME TO lost`)
+	conn := b.db.Conn(t)
+	require.ErrorIs(t, lease.InTx(t.Context(), conn, never), fencing.ErrNotInstalled)
+	require.Equal(t, byte('I'), conn.PgConn().TxStatus())
+}
+
+func TestInTx_returnsWhatTheCommitSays(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	b.exec(t, `ALTER TABLE exports ADD after int REFERENCES exports DEFERRABLE INITIALLY DEFERRED`)
+	lease := b.lock(t, b.fencer, "nightly")
+	err := lease.InTx(t.Context(), b.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), `INSERT INTO exports VALUES (3, 'three', 99)`)
+		return err
+	})
+	requireCode(t, err, "23503")
+	require.Equal(t, "(1,one,) (2,two,)", b.contents(t, "exports"))
+}
+
+func TestStamp_isEnoughForAWorkerWithTheTokenOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	workers := b.db.Pool(t)
+	work := func(id int) error {
+		return fencing.Translate(pgx.BeginFunc(t.Context(), workers, func(tx pgx.Tx) error {
+			if err := fencing.Stamp(t.Context(), tx, lease.Resource(), lease.Token()); err != nil {
+				return err
+			}
+			if limit := idleLimit(t.Context(), tx); limit != "1min" {
+				return errors.New("idle limit " + limit)
+			}
+			return write(t.Context(), "exports", id)(tx)
+		}))
+	}
+	require.NoError(t, work(3))
+	require.NoError(t, lease.Unlock(t.Context()))
+	b.lock(t, b.fencer, "nightly")
+	require.ErrorIs(t, work(4), fencing.ErrStale)
+	require.Equal(t, "(1,one) (2,two) (3,written)", b.contents(t, "exports"))
+}
+
+func idleLimit(ctx context.Context, tx pgx.Tx) string {
+	var text string
+	if err := tx.QueryRow(ctx, idleLimitSQL).Scan(&text); err != nil {
+		return err.Error()
+	}
+	return text
+}
+
+func TestLease_stampsManyTransactionsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	var work sync.WaitGroup
+	for i := range 8 {
+		// Ends with its writes; the test waits for it.
+		work.Go(func() {
+			for j := range 10 {
+				if err := lease.InTx(t.Context(), b.pool, write(t.Context(), "exports", 100+10*i+j)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	work.Wait()
+	require.Equal(t, 82, one[int](t, b.observer, `SELECT count(*) FROM exports`))
+}
