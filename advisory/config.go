@@ -29,6 +29,21 @@ type Config struct {
 	// swallows everything, is noticed within Heartbeat + HeartbeatTimeout.
 	HeartbeatTimeout time.Duration
 
+	// VanishTimeout is how long the server keeps the lock of a holder that
+	// vanished without a word, with its machine or its network: it is given to
+	// the session's tcp_keepalives_*, tcp_user_timeout and (from PostgreSQL 14
+	// on Linux) client_connection_check_interval. Defaults to 30 s; the server
+	// counts in seconds. It does not work through a pooler or a Unix socket,
+	// where the server's own client does not vanish.
+	VanishTimeout time.Duration
+
+	// SessionPooler allows a pooler between the pool and the server, which must
+	// be in session mode. Defaults to false: the methods that lock return
+	// ErrPooler. With it, a pooler that does not keep sessions is found out if
+	// it lends another backend right at the first use; that it does not do so
+	// later can't be known.
+	SessionPooler bool
+
 	// UnlockTimeout bounds Unlock, whatever its context says. Defaults to 5 s.
 	UnlockTimeout time.Duration
 }
@@ -37,6 +52,7 @@ const (
 	defaultReserve       = 1
 	defaultHeartbeat     = 5 * time.Second
 	defaultAnswerTimeout = 5 * time.Second
+	defaultVanishTimeout = 30 * time.Second
 )
 
 // withDefaults returns a validated copy.
@@ -61,6 +77,7 @@ func (c *Config) withDefaults(reserve int) (Config, error) {
 	}{
 		{"Heartbeat", &out.Heartbeat, defaultHeartbeat},
 		{"HeartbeatTimeout", &out.HeartbeatTimeout, defaultAnswerTimeout},
+		{"VanishTimeout", &out.VanishTimeout, defaultVanishTimeout},
 		{"UnlockTimeout", &out.UnlockTimeout, defaultAnswerTimeout},
 	} {
 		if *d.value < 0 {

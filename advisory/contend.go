@@ -5,156 +5,144 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
-	"github.com/pgadvisory/pgadvisory/internal/grant"
 )
 
-// contest is how far the contention for a lock has come.
-type contest struct {
-	hold    *connhold.Hold // nil until connected
-	stale   int            // connections in a row that were dead when pinned
-	asked   bool           // the server has answered, on this connection
-	granted bool
-	issue   grant.Issue // of the receipt
-	receipt int64       // 0 until it is made
-}
-
 // contend asks the server for the lock on behalf of those in the line, first
-// come first served, until one of them has it or none waits any more. It goes
+// come first served, as long as there is somebody who could be served. It goes
 // by who is first at each step, because anyone may leave at any time.
-func (l *Locker) contend(ln *line, c *contest) {
+func (l *Locker) contend(ln *line, hold *connhold.Hold) {
+	c := &contest{}
+	if hold != nil {
+		c.hold = hold
+		c.become(hold, l)
+	}
 	for {
-		w, alone := l.head(ln)
+		w, alone := l.next(ln)
 		var refusal error
 		switch {
 		case w == nil:
 			// nobody to refuse
 		case c.hold == nil:
-			l.connect(ln, w, c)
+			if err := l.connectFor(ln, w, c); err != nil {
+				l.refuse(ln, nil, err)
+			}
 			continue
 		case !c.granted && w.try && w.asked:
 			refusal = fmt.Errorf("%w: another session holds the lock", ErrNotAcquired)
 		case !c.granted:
-			l.ask(ln, w, c)
+			l.step(ln, w, c, func() error {
+				err := c.ask(w.ctx, l, w.request, c.asked && !w.try)
+				w.asked = err == nil
+				return err
+			})
 			continue
 		case w.issue.IsZero() || c.issue == w.issue && c.receipt > 0:
-			if l.serve(ln, w, newLock(l, ln, w, c)) {
-				return
-			}
+			l.serve(ln, w, c)
 			continue
 		case c.issue == w.issue && w.try:
 			refusal = fmt.Errorf("%w: a transaction of an earlier holder is still open", ErrNotAcquired)
 		default:
-			l.makeReceipt(ln, w, c)
+			l.step(ln, w, c, func() error { return c.makeReceipt(w.ctx, l, w.request) })
 			continue
 		}
-		switch {
-		case w != nil && !alone:
+		if w != nil && !alone {
 			l.refuse(ln, w, refusal)
-		case l.retire(ln, c, w, refusal):
+			continue
+		}
+		// The connection goes back before w is told: it may ask at once for
+		// another lock.
+		c.giveBack(l)
+		if l.finish(ln, w, refusal) {
 			return
 		}
 	}
 }
 
-// connect pins a connection. Everybody in the line learns why there is none.
-func (l *Locker) connect(ln *line, w *waiter, c *contest) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
-	defer cancel()
-	if err := l.beginConnect(ctx, ln, cancel); err != nil {
-		if ctx.Err() == nil {
-			l.refuseAll(ln, err)
-		}
+// next returns whom to serve next, and whether nobody else waits. It is nil when
+// nobody can be served next to those who hold.
+func (l *Locker) next(ln *line) (w *waiter, alone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w = l.headLocked(ln)
+	if w == nil || w.turn || !ln.fits(w.shared) {
+		return nil, false
+	}
+	return w, len(ln.waiters) == 1
+}
+
+// finish refuses w, if there is one, and ends the contender unless somebody can
+// be served by now.
+func (l *Locker) finish(ln *line, w *waiter, refusal error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w != nil {
+		ln.answerLocked(w, result{err: refusal})
+	}
+	ln.phase = connecting
+	if next := l.headLocked(ln); next != nil && !next.turn && ln.fits(next.shared) {
+		return false
+	}
+	ln.contended, ln.phase = false, idle
+	l.advanceLocked(ln, nil)
+	l.changedLocked()
+	return true
+}
+
+// refuse tells w, or everybody if w is nil, that there is no lock.
+func (l *Locker) refuse(ln *line, w *waiter, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if w == nil {
+		ln.refuseAllLocked(err)
 		return
 	}
-	hold, err := l.pin(ctx)
-	l.endConnect(ln, err)
-	switch {
-	case err == nil:
-		c.hold = hold
-	case ctx.Err() == nil: // else all who waited for it have left
-		l.refuseAll(ln, fmt.Errorf("get a connection: %w", err))
-	}
+	ln.answerLocked(w, result{err: err})
 }
 
-// ask tries the lock, or waits for it for one slice if that is known to be in
-// vain.
-func (l *Locker) ask(ln *line, w *waiter, c *contest) {
-	limit := l.answerLimit(w.issue)
-	step := func(ctx context.Context, conn *pgx.Conn) (*int64, error) { return try(ctx, conn, ln.tag) }
-	switch {
-	case c.asked && !w.try:
-		limit += slice
-		script := sliceScript(ln.tag, w.issue, c.hold.MajorVersion())
-		step = func(ctx context.Context, conn *pgx.Conn) (*int64, error) { return runScript(ctx, conn, script) }
-	case !w.issue.IsZero():
-		script := tryScript(ln.tag, w.issue, c.hold.MajorVersion())
-		step = func(ctx context.Context, conn *pgx.Conn) (*int64, error) { return runScript(ctx, conn, script) }
-	}
-	if receipt, ok := l.run(ln, w, c, limit, step); ok {
-		c.asked, w.asked = true, true
-		c.granted = receipt != nil
-		c.keep(w.issue, receipt)
-	}
-}
-
-// makeReceipt makes the receipt that w needs, on the session that has the lock.
-func (l *Locker) makeReceipt(ln *line, w *waiter, c *contest) {
-	script := issueScript(w.issue, c.hold.MajorVersion())
-	receipt, ok := l.run(ln, w, c, l.answerLimit(w.issue), func(ctx context.Context, conn *pgx.Conn) (*int64, error) {
-		return runScript(ctx, conn, script)
-	})
-	if ok {
-		c.keep(w.issue, receipt)
-	}
-}
-
-func (c *contest) keep(issue grant.Issue, receipt *int64) {
-	c.issue, c.receipt = issue, 0
-	if receipt != nil {
-		c.receipt = *receipt
-	}
-}
-
-// issueLimit is how long an Issue may wait in the database beyond the time for
-// an answer; it bounds its own waits far below.
-const issueLimit = time.Second
-
-func (l *Locker) answerLimit(issue grant.Issue) time.Duration {
-	if issue.IsZero() {
-		return l.config.HeartbeatTimeout
-	}
-	return l.config.HeartbeatTimeout + issueLimit
-}
-
-// run runs one step on behalf of w. After an error the session may hold the
-// lock all the same, so its connection is destroyed and the contest begins
-// anew; unless that is in order, w learns why.
-func (l *Locker) run(ln *line, w *waiter, c *contest, limit time.Duration,
-	step func(context.Context, *pgx.Conn) (*int64, error),
-) (receipt *int64, ok bool) {
-	err := c.hold.Run(w.ctx, limit, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		receipt, err = step(ctx, conn)
-		return err
-	})
+// step runs one step on behalf of w. After an error the session may hold the
+// lock all the same, so its connection is destroyed and the contest begins anew;
+// unless that is in order, w learns why.
+func (l *Locker) step(ln *line, w *waiter, c *contest, do func() error) {
+	err := do()
 	if err == nil {
-		c.stale = 0
-		return receipt, true
+		l.told(ln, c)
+		return
 	}
-	l.unpin(c.hold.Destroy)
-	// A pool gives out connections that died while they idled, all of them
-	// after a restart of the server. A session that is dead holds nothing.
-	wasStale := !c.asked && isDead(err) && c.stale < l.size
-	*c = contest{stale: c.stale + 1}
-	if !wasStale {
+	if !c.fail(l, err) {
 		l.refuse(ln, w, explain(err))
 	}
-	return nil, false
+}
+
+// told notes what the server has said, for those who would not wait.
+func (l *Locker) told(ln *line, c *contest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.granted {
+		ln.phase = asking
+		return
+	}
+	ln.phase = denied
+	for _, w := range append([]*waiter(nil), ln.waiters...) {
+		if w.try && !w.asked && w.shared {
+			// It came while others of its mode were being answered.
+			ln.answerLocked(w, result{err: fmt.Errorf("%w: another session holds the lock", ErrNotAcquired)})
+		}
+	}
+}
+
+// fail destroys the connection of a contest after an error, and reports whether
+// it was one that had been dead when it was pinned. A pool gives such
+// connections out, all of them after a restart of the server; a session that is
+// dead holds nothing, and another connection will do.
+func (c *contest) fail(l *Locker, err error) (wasStale bool) {
+	l.unpin(c.hold.Destroy)
+	wasStale = !c.asked && isDead(err) && c.stale < l.size
+	*c = contest{stale: c.stale + 1}
+	return wasStale
 }
 
 func isDead(err error) bool {
@@ -164,25 +152,54 @@ func isDead(err error) bool {
 
 // explain says what to do where the server's words don't.
 func explain(err error) error {
+	const outOfSharedMemory = "53200"
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if ok && strings.Contains(pgErr.Message, "plpgsql") {
-		return fmt.Errorf("waiting needs the language plpgsql, and USAGE on it: %w", err)
+	switch {
+	case ok && pgErr.Code == outOfSharedMemory:
+		return fmt.Errorf("%w: raise max_locks_per_transaction, or hold fewer locks: %w", ErrLockTableFull, err)
+	case ok && strings.Contains(pgErr.Message, "plpgsql"):
+		return fmt.Errorf("waiting, and several locks at once, need the language plpgsql, and USAGE on it: %w", err)
+	default:
+		return err
 	}
-	return err
 }
 
-// retire ends the contention when nobody waits but w, whom it refuses then; w
-// may be nil. It reports false if somebody has come meanwhile.
-func (l *Locker) retire(ln *line, c *contest, w *waiter, refusal error) bool {
-	if c.hold != nil {
-		if c.granted {
-			// On an error the connection is not clean, and Release destroys it.
-			_ = c.hold.Run(context.Background(), l.config.UnlockTimeout, clearSession)
-		}
-		// The connection goes back before w is told: it may ask at once for
-		// another lock.
-		l.unpin(c.hold.Release)
-		*c = contest{}
+// serve makes w the owner of what c has won, if it is still the first.
+func (l *Locker) serve(ln *line, w *waiter, c *contest) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.headLocked(ln) != w {
+		return
 	}
-	return l.remove(ln, w, refusal)
+	o := &occupant{shared: w.shared}
+	ln.holders = append(ln.holders, o)
+	lock := l.newLock(w.request, []*occupant{o}, c)
+	*c = contest{}
+	ln.phase = connecting
+	ln.answerLocked(w, result{lock: lock})
+}
+
+// connectFor pins a connection for w, as long as somebody waits for it.
+func (l *Locker) connectFor(ln *line, w *waiter, c *contest) error {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
+	defer cancel()
+	l.mu.Lock()
+	ln.phase, ln.stopConnecting = connecting, cancel
+	if len(ln.waiters) == 0 {
+		cancel() // the last one left before this was there to be called
+	}
+	l.mu.Unlock()
+
+	err := c.connect(ctx, l)
+
+	l.mu.Lock()
+	ln.stopConnecting = nil
+	if err == nil {
+		ln.phase = asking
+	}
+	l.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil // all who waited for it have left
+	}
+	return err
 }

@@ -33,6 +33,24 @@ var (
 	// and when ctx ends while the pool has no connection to give.
 	ErrPoolExhausted = errors.New("advisory: pool exhausted")
 
+	// ErrPooler is returned by the locking methods when a pooler is between
+	// the pool and the server which does not keep a session, or of which it is
+	// not known that it does; see [Config.SessionPooler].
+	ErrPooler = errors.New("advisory: no session behind the pooler")
+
+	// ErrStandby is returned by the locking methods when the pool connects to
+	// a standby. Its locks are its own.
+	ErrStandby = errors.New("advisory: the server is a standby")
+
+	// ErrUnsupportedServer is returned by the locking methods when the pool
+	// connects to an engine whose advisory locks lock nothing, or to a server
+	// that is too old.
+	ErrUnsupportedServer = errors.New("advisory: unsupported server")
+
+	// ErrLockTableFull is returned by the locking methods when the server has
+	// no room for one more lock. Nothing is kept.
+	ErrLockTableFull = errors.New("advisory: the server's lock table is full")
+
 	// ErrInvalidKey is returned by the locking methods for a Key that can't
 	// name a lock.
 	ErrInvalidKey = errors.New("advisory: invalid key")
@@ -65,14 +83,14 @@ const (
 // LostError says that a lock was not held continuously until Unlock. It
 // matches [ErrLost], and the errors of Cause.
 type LostError struct {
-	Key    Key
+	Keys   []Key
 	Reason LostReason
 	Cause  error
 }
 
 // Error describes the loss.
 func (e *LostError) Error() string {
-	return fmt.Sprintf("%slock %s lost (%s): %s", prefix, e.Key, e.Reason, bare(e.Cause))
+	return fmt.Sprintf("%slock %s lost (%s): %s", prefix, list(e.Keys), e.Reason, bare(e.Cause))
 }
 
 // Is reports whether target is [ErrLost].
@@ -81,19 +99,19 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
-func lostBy(key Key, loss *connhold.Loss) *LostError {
-	return &LostError{Key: key, Reason: LostReason(loss.Reason), Cause: loss.Cause}
+func lostBy(keys []Key, loss *connhold.Loss) *LostError {
+	return &LostError{Keys: keys, Reason: LostReason(loss.Reason), Cause: loss.Cause}
 }
 
 // unlockError says what an unlock that failed means. An error that leaves the
 // session alive, such as a cancelled statement, is no loss: the lock was held
 // until the session was ended instead.
-func unlockError(key Key, err error) error {
+func unlockError(keys []Key, err error) error {
 	loss := connhold.LossFrom(err)
 	if loss == nil {
-		return wrap("unlock", key, fmt.Errorf("the session was ended instead: %w", err))
+		return wrap("unlock", keys, fmt.Errorf("the session was ended instead: %w", err))
 	}
-	return lostBy(key, loss)
+	return lostBy(keys, loss)
 }
 
 // prefix begins each error of this package, once.
@@ -101,17 +119,29 @@ const prefix = "advisory: "
 
 func bare(err error) string { return strings.TrimPrefix(err.Error(), prefix) }
 
-// callError is the error of a call for a key.
+// callError is the error of a call for keys.
 type callError struct {
 	verb string
-	key  Key
+	keys []Key
 	err  error
 }
 
-func wrap(verb string, key Key, err error) error { return &callError{verb, key, err} }
+func wrap(verb string, keys []Key, err error) error { return &callError{verb, keys, err} }
 
 func (e *callError) Error() string {
-	return fmt.Sprintf("%s%s %s: %s", prefix, e.verb, e.key, bare(e.err))
+	return fmt.Sprintf("%s%s %s: %s", prefix, e.verb, list(e.keys), bare(e.err))
 }
 
 func (e *callError) Unwrap() error { return e.err }
+
+// list names the first of several keys.
+func list(keys []Key) string {
+	switch len(keys) {
+	case 0:
+		return "nothing"
+	case 1:
+		return keys[0].String()
+	default:
+		return fmt.Sprintf("%s and %d more", keys[0], len(keys)-1)
+	}
+}

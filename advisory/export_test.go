@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
 // Slice is how long one wait on the server lasts.
@@ -19,7 +21,7 @@ func ExecOnSession(k *Lock, sql string) error {
 	err := k.hold.Run(context.Background(), time.Minute, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.PgConn().Exec(ctx, sql).Close()
 	})
-	k.watch()
+	k.hold.Watch(connhold.Limits{Heartbeat: k.locker.config.Heartbeat, Timeout: k.locker.config.HeartbeatTimeout}, k.lose)
 	return err
 }
 
@@ -31,4 +33,17 @@ func Waiting(l *Locker, key Key) int {
 		return len(ln.waiters)
 	}
 	return 0
+}
+
+// OnSession runs fn with the connection that holds the lock.
+func OnSession(k *Lock, fn func(*pgx.Conn)) error {
+	if loss := k.hold.Unwatch(time.Second); loss != nil {
+		return loss.Cause
+	}
+	err := k.hold.Run(context.Background(), time.Minute, func(_ context.Context, conn *pgx.Conn) error {
+		fn(conn)
+		return nil
+	})
+	k.hold.Watch(connhold.Limits{Heartbeat: k.locker.config.Heartbeat, Timeout: k.locker.config.HeartbeatTimeout}, k.lose)
+	return err
 }

@@ -68,6 +68,14 @@ func (k Key) String() string {
 	}
 }
 
+// label is the name where there is one, and else the number.
+func (k Key) label() string {
+	if k.kind == nameKey {
+		return k.name
+	}
+	return k.String()
+}
+
 // SQL is the argument text for pg_advisory_lock and its siblings, to paste into
 // psql. It is empty for the zero Key.
 func (k Key) SQL() string {
@@ -76,17 +84,6 @@ func (k Key) SQL() string {
 	}
 	return k.tag().literals()
 }
-
-// tag identifies the lock on the server, however its Key was made.
-type tag struct {
-	pair bool
-	id   int64 // as in Key
-}
-
-func (k Key) tag() tag { return tag{pair: k.kind == pairKey, id: k.id} }
-
-func (t tag) class() int32  { return int32(t.id >> 32) }
-func (t tag) object() int32 { return int32(t.id) }
 
 func (k Key) validate() error {
 	switch {

@@ -6,64 +6,88 @@ import (
 	"slices"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
-	"github.com/pgadvisory/pgadvisory/internal/grant"
 )
 
-// line is the queue for one lock in this process. It exists while the lock is
-// held here or asked for, and either a goroutine contends for it on the server
-// on behalf of all who wait, or a Lock holds it:
+// line is the queue for one lock in this process: who holds it here, and who
+// waits. It exists while there is any of these. Who comes first is served first;
+// those who ask for the shared mode are served together when they follow each
+// other.
 //
-//	       join                      serve
-//	(none) ----> connecting, then --------> held
-//	   ^         contending                  |
-//	   |             ^ |                     | Unlock, loss
-//	   |  none waits | | none waits          |
-//	   +---------------+--------- < ---------+
-//	                 +---- some wait --------+
+// One goroutine, the contender, asks the server on behalf of all who wait, with
+// one connection, whenever the first of them could be served next to those who
+// hold. It ends when it can't go on, and whoever changes that starts another:
+// [Locker.advanceLocked] is called after every change.
+//
+// Calls for several locks wait here for their turn only, one line after the
+// other, and then ask the server themselves.
 //
 // All fields are guarded by the Locker's mu.
 type line struct {
 	tag     tag
-	state   lineState
-	waiters []*waiter // first come, first served
-	holder  *Lock     // in state held
+	waiters []*waiter
+	holders []*occupant
 
+	contended bool // the contender runs
+	// What it does: waits for a connection, has one, or has been told by the
+	// server, and still has been at last, that another session holds the lock.
+	phase phase
 	// stopConnecting ends the wait for a connection once nobody needs it; nil
 	// when there is no such wait.
 	stopConnecting context.CancelFunc
 }
 
-type lineState string
+type phase uint8
 
-// The texts say what a waiter waits for.
 const (
-	connecting lineState = "a connection"
-	contending lineState = "the lock"
-	held       lineState = "the lock, which this process holds"
+	idle phase = iota
+	connecting
+	asking
+	denied
 )
 
-// waiter is one call of Lock or TryLock.
+// occupant is who holds a lock here, or is about to: one that has had its turn
+// and asks the server now.
+type occupant struct {
+	shared bool
+	lock   *Lock // nil until the server has granted it
+}
+
+// waiter is one call's place in a line.
 type waiter struct {
-	ctx    context.Context // asked only whether it has ended
-	key    Key
-	issue  grant.Issue
-	try    bool
-	asked  bool        // the server has been asked on behalf of it; the contender's
-	result chan result // takes one result without blocking
+	ctx context.Context // asked only whether it has ended
+	request
+	shared bool
+	try    bool // does not wait for other sessions
+	turn   bool // wants its turn in this line and nothing of the server
+	asked  bool // the server has been asked on behalf of it; the contender's
+	result chan result
 }
 
+// result answers a waiter; the channel takes one without blocking.
 type result struct {
-	lock *Lock
-	err  error
+	lock     *Lock
+	occupant *occupant // for turn
+	err      error
 }
 
-func newWaiter(ctx context.Context, key Key, issue grant.Issue, try bool) *waiter {
-	return &waiter{ctx: ctx, key: key, issue: issue, try: try, result: make(chan result, 1)}
+func (ln *line) fits(shared bool) bool {
+	return len(ln.holders) == 0 || shared && ln.holders[0].shared
 }
 
-// join puts w in the line for t, and starts to contend if it is the first. A
-// line that all have left, and whose connection is on its way back, is joined
-// like any other.
+// isOpenTo reports whether a call that does not wait may join.
+func (ln *line) isOpenTo(shared bool) bool {
+	if !ln.fits(shared) || ln.phase == denied && len(ln.waiters) > 0 {
+		return false
+	}
+	for _, w := range ln.waiters {
+		if !shared || !w.shared {
+			return false
+		}
+	}
+	return true
+}
+
+// join puts w in the line for t.
 func (l *Locker) join(t tag, w *waiter) (*line, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -71,32 +95,87 @@ func (l *Locker) join(t tag, w *waiter) (*line, error) {
 		return nil, ErrClosed
 	}
 	ln, ok := l.lines[t]
-	switch {
-	case !ok:
-		ln = &line{tag: t, waiters: []*waiter{w}}
+	if !ok {
+		ln = &line{tag: t}
 		l.lines[t] = ln
-		l.contendLocked(ln, nil)
-	case w.try && ln.holder != nil:
-		return nil, fmt.Errorf("%w: this Locker holds the lock", ErrNotAcquired)
-	case w.try && len(ln.waiters) > 0:
-		return nil, fmt.Errorf("%w: another call of this Locker asks for the lock", ErrNotAcquired)
-	default:
-		ln.waiters = append(ln.waiters, w)
-		l.changedLocked()
+	} else if w.try && !ln.isOpenTo(w.shared) {
+		return nil, errBusyHere
 	}
+	ln.waiters = append(ln.waiters, w)
+	l.advanceLocked(ln, nil)
 	return ln, nil
 }
 
-// contendLocked starts the goroutine that contends for ln, on hold if there is
-// one. The caller holds mu.
-func (l *Locker) contendLocked(ln *line, hold *connhold.Hold) {
-	ln.state, ln.holder = connecting, nil
-	if hold != nil {
-		ln.state = contending
+var errBusyHere = fmt.Errorf("%w: this Locker holds the lock, or another call of it asks for it", ErrNotAcquired)
+
+// occupy takes the place of a holder in all lines at once, or in none if one of
+// them is not free, for locks whose grant the caller then asks for itself.
+func (l *Locker) occupy(targets []target) ([]*occupant, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.closed {
+		return nil, ErrClosed
+	}
+	for _, t := range targets {
+		if ln, ok := l.lines[t.tag]; ok && (len(ln.waiters) > 0 || !ln.fits(t.shared)) {
+			return nil, errBusyHere
+		}
+	}
+	occupants := make([]*occupant, len(targets))
+	for i, t := range targets {
+		ln, ok := l.lines[t.tag]
+		if !ok {
+			ln = &line{tag: t.tag}
+			l.lines[t.tag] = ln
+		}
+		occupants[i] = &occupant{shared: t.shared}
+		ln.holders = append(ln.holders, occupants[i])
+	}
+	return occupants, nil
+}
+
+// vacate ends what occupants hold, and goes on in their lines: on hold, if there
+// is one and somebody there can use it. It reports whether hold was used.
+func (l *Locker) vacate(targets []target, occupants []*occupant, hold *connhold.Hold) (used bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i, o := range occupants {
+		ln := l.lines[targets[i].tag]
+		ln.holders = slices.DeleteFunc(ln.holders, func(other *occupant) bool { return other == o })
+		if l.advanceLocked(ln, hold) {
+			used, hold = true, nil
+		}
 	}
 	l.changedLocked()
-	// Ends when the lock is delivered or nobody waits; Close waits for it.
-	l.work.Go(func() { l.contend(ln, &contest{hold: hold}) })
+	return used
+}
+
+// advanceLocked serves what needs no server, starts the contender if the first
+// in the line could be served, on hold if there is one, and removes an empty
+// line. It reports whether hold was used. The caller holds mu.
+func (l *Locker) advanceLocked(ln *line, hold *connhold.Hold) (used bool) {
+	if ln.contended {
+		l.changedLocked()
+		return false
+	}
+	for w := l.headLocked(ln); w != nil && ln.fits(w.shared); w = l.headLocked(ln) {
+		if !w.turn {
+			ln.contended, ln.phase = true, connecting
+			if hold != nil {
+				ln.phase = asking
+			}
+			// Ends when nobody waits whom it could serve; Close waits for it.
+			l.work.Go(func() { l.contend(ln, hold) })
+			return hold != nil
+		}
+		o := &occupant{shared: w.shared}
+		ln.holders = append(ln.holders, o)
+		ln.answerLocked(w, result{occupant: o})
+	}
+	if len(ln.waiters) == 0 && len(ln.holders) == 0 {
+		delete(l.lines, ln.tag)
+	}
+	return false
 }
 
 // leave takes w out of the line because its ctx has ended, and returns the
@@ -104,40 +183,28 @@ func (l *Locker) contendLocked(ln *line, hold *connhold.Hold) {
 func (l *Locker) leave(ln *line, w *waiter) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	i := slices.Index(ln.waiters, w)
-	if i < 0 {
+	if !slices.Contains(ln.waiters, w) {
 		return nil
 	}
-	ln.waiters = slices.Delete(ln.waiters, i, i+1)
-	if len(ln.waiters) == 0 {
-		ln.stopConnectingLocked()
-	}
-	return l.endedWaiting(w.ctx, ln.state)
-}
-
-func (ln *line) stopConnectingLocked() {
-	if ln.stopConnecting != nil {
+	err := l.endedWaitingLocked(ln, w)
+	ln.waiters = slices.DeleteFunc(ln.waiters, func(other *waiter) bool { return other == w })
+	if len(ln.waiters) == 0 && ln.stopConnecting != nil {
 		ln.stopConnecting()
 	}
+	l.advanceLocked(ln, nil)
+	return err
 }
 
-// head returns the first who still waits, or nil, and whether it is the only
-// one.
-func (l *Locker) head(ln *line) (w *waiter, alone bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.headLocked(ln), len(ln.waiters) == 1
-}
-
-// headLocked also takes those out of the line whose ctx has ended and who are
-// about to leave: a lock is not delivered to them.
+// headLocked returns the first who still waits, or nil. It takes those out of
+// the line whose ctx has ended and who are about to leave: a lock is not
+// delivered to them.
 func (l *Locker) headLocked(ln *line) *waiter {
 	for len(ln.waiters) > 0 {
 		w := ln.waiters[0]
 		if w.ctx.Err() == nil {
 			return w
 		}
-		ln.answerLocked(w, result{err: l.endedWaiting(w.ctx, ln.state)})
+		ln.answerLocked(w, result{err: l.endedWaitingLocked(ln, w)})
 	}
 	return nil
 }
@@ -150,95 +217,20 @@ func (ln *line) answerLocked(w *waiter, r result) {
 	}
 }
 
-// refuse tells w that it does not get the lock.
-func (l *Locker) refuse(ln *line, w *waiter, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ln.answerLocked(w, result{err: err})
-}
-
-// refuseAll tells everybody in the line.
-func (l *Locker) refuseAll(ln *line, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ln.refuseAllLocked(err)
-}
-
 func (ln *line) refuseAllLocked(err error) {
 	for len(ln.waiters) > 0 {
 		ln.answerLocked(ln.waiters[0], result{err: err})
 	}
 }
 
-// serve makes lock the line's holder and w its owner, and reports false if w
-// is not the first any more. The watch starts under mu, so that nobody can
-// unlock what is not watched yet.
-func (l *Locker) serve(ln *line, w *waiter, lock *Lock) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.headLocked(ln) != w {
-		return false
-	}
-	ln.state, ln.holder = held, lock
-	lock.watch()
-	ln.answerLocked(w, result{lock: lock})
-	return true
-}
-
-// passOn goes on after a hold has ended: to the next in the line, on the same
-// connection if there is one, or to the line's end.
-func (l *Locker) passOn(ln *line, hold *connhold.Hold) {
-	for !l.contendOrRemove(ln, hold) {
-		// The connection goes back before the line ends: who asks for the
-		// lock right after must find both.
-		l.unpin(hold.Release)
-		hold = nil
-	}
-}
-
-// contendOrRemove reports false when nobody waits and there is a connection to
-// give back first.
-func (l *Locker) contendOrRemove(ln *line, hold *connhold.Hold) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+// endedWaitingLocked is the error of a call whose ctx ended while it waited.
+func (l *Locker) endedWaitingLocked(ln *line, w *waiter) error {
 	switch {
-	case len(ln.waiters) > 0:
-		l.contendLocked(ln, hold)
-	case hold != nil:
-		return false
+	case !ln.fits(w.shared):
+		return fmt.Errorf("waiting for the lock, which this process holds: %w", ended(w.ctx))
+	case ln.phase == connecting:
+		return l.endedConnecting(w.ctx)
 	default:
-		delete(l.lines, ln.tag)
+		return fmt.Errorf("waiting for the lock: %w", ended(w.ctx))
 	}
-	return true
-}
-
-// remove answers w, if there is one, and ends the line, unless somebody else
-// waits by now: then it reports false.
-func (l *Locker) remove(ln *line, w *waiter, err error) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if w != nil {
-		ln.answerLocked(w, result{err: err})
-	}
-	if len(ln.waiters) > 0 {
-		return false
-	}
-	delete(l.lines, ln.tag)
-	return true
-}
-
-// shut refuses everybody, now and later, and returns the locks that are held.
-func (l *Locker) shut() []*Lock {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.closed = true
-	var locks []*Lock
-	for _, ln := range l.lines {
-		ln.refuseAllLocked(ErrClosed)
-		ln.stopConnectingLocked()
-		if ln.holder != nil {
-			locks = append(locks, ln.holder)
-		}
-	}
-	return locks
 }

@@ -3,6 +3,7 @@ package advisory
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -24,12 +25,14 @@ import (
 // believe that they hold. What must not be written twice needs package
 // fencing.
 type Lock struct {
-	locker  *Locker
-	line    *line
-	key     Key
-	hold    *connhold.Hold
-	pid     uint32
-	receipt int64
+	locker *Locker
+	request
+	occupants []*occupant // its places in the lines, by target
+	hold      *connhold.Hold
+	session   settings
+	pid       uint32
+	receipt   int64
+	granted   time.Time
 
 	// ctx ends with the hold; its cause is what Err returns.
 	ctx context.Context
@@ -42,25 +45,31 @@ type Lock struct {
 	result  error
 }
 
-func newLock(l *Locker, ln *line, w *waiter, c *contest) *Lock {
+// newLock makes a Lock of what a contest has won. It is called under the
+// Locker's mu, so that nobody can unlock what is not watched yet.
+func (l *Locker) newLock(r request, occupants []*occupant, c *contest) *Lock {
 	k := &Lock{
-		locker: l, line: ln, key: w.key,
-		hold: c.hold, pid: c.hold.PID(),
-		settled: make(chan struct{}),
+		locker: l, request: r, occupants: occupants,
+		hold: c.hold, session: c.session, pid: c.known.pid,
+		granted: time.Now(), settled: make(chan struct{}),
 	}
-	if !w.issue.IsZero() {
+	if !r.issue.IsZero() {
 		k.receipt = c.receipt
 	}
 	k.ctx, k.end = context.WithCancelCause(context.Background())
+	for _, o := range occupants {
+		o.lock = k
+	}
+	k.hold.Watch(connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout}, k.lose)
 	return k
 }
 
-// Keys returns the keys that are locked.
+// Keys returns the keys that are locked, as they were given.
 func (k *Lock) Keys() []Key {
 	if k == nil {
 		return nil
 	}
-	return []Key{k.key}
+	return slices.Clone(k.keys)
 }
 
 // BackendPID is the process id of the server backend whose session holds the
@@ -142,7 +151,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 	if !k.made() {
 		return ErrNotOwner
 	}
-	if !k.claimed.CompareAndSwap(false, true) {
+	if !k.claim() {
 		<-k.settled
 		return k.result
 	}
@@ -155,13 +164,13 @@ func (k *Lock) Unlock(ctx context.Context) error {
 // close unlocks for Locker.Close, and leaves to later calls of Unlock that it
 // was not their doing. It returns what else went wrong.
 func (k *Lock) close(ctx context.Context) error {
-	if !k.claimed.CompareAndSwap(false, true) {
+	if !k.claim() {
 		<-k.settled // whoever called Unlock has the answer
 		return nil
 	}
 	k.end(ErrClosed)
 	err := k.release(ctx)
-	k.settle(errors.Join(wrap("unlock", k.key, ErrClosed), err))
+	k.settle(errors.Join(wrap("unlock", k.keys, ErrClosed), err))
 	return err
 }
 
@@ -170,49 +179,63 @@ func (k *Lock) release(ctx context.Context) error {
 	start := time.Now()
 	limit := k.locker.config.UnlockTimeout
 	if loss := k.hold.Unwatch(limit); loss != nil {
-		return lostBy(k.key, loss)
+		return lostBy(k.keys, loss)
 	}
-	t := k.key.tag()
+	sql, args := unlockAllSQL(k.session), unlockAllArgs(k.targets)
+	if len(k.targets) == 1 {
+		sql, args = unlockSQL(k.targets[0], k.session), k.targets[0].args()
+	}
 	var owned bool
 	err := k.hold.Run(ctx, limit-time.Since(start), func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, unlockSQL(t), t.args()...).Scan(&owned)
+		return conn.QueryRow(ctx, sql, args...).Scan(&owned)
 	})
 	if err != nil {
-		return unlockError(k.key, err)
+		return unlockError(k.keys, err)
 	}
 	if !owned {
 		k.hold.Taint()
-		return &LostError{Key: k.key, Reason: LostNotHeld, Cause: ErrNotOwner}
+		return &LostError{Keys: k.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
 	}
 	return nil
 }
 
-// watch notices the end of the session from now on.
-func (k *Lock) watch() {
-	limits := connhold.Limits{Heartbeat: k.locker.config.Heartbeat, Timeout: k.locker.config.HeartbeatTimeout}
-	k.hold.Watch(limits, k.lose)
-}
-
 // lose runs on the watch's goroutine.
 func (k *Lock) lose(loss *connhold.Loss) {
-	if !k.claimed.CompareAndSwap(false, true) {
+	if !k.claim() {
 		return // Unlock is under way and learns of the loss itself
 	}
-	err := lostBy(k.key, loss)
+	err := lostBy(k.keys, loss)
 	k.end(err)
 	k.settle(err)
 }
 
-// settle records how the hold ended and passes the line on, with the connection
-// if that is clean.
+// claim makes the caller the one who ends the hold, unless another is already.
+func (k *Lock) claim() bool {
+	if !k.claimed.CompareAndSwap(false, true) {
+		return false
+	}
+	l := k.locker
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaving++
+	return true
+}
+
+// settle records how the hold ended and passes its places on, with the
+// connection if that is clean and can be used there.
 func (k *Lock) settle(result error) {
 	k.result = result
-	hold := k.hold
-	if !hold.IsClean() {
-		k.locker.unpin(hold.Destroy)
-		hold = nil
+	l := k.locker
+	if !k.hold.IsClean() {
+		l.unpin(k.hold.Destroy)
+		l.vacate(k.targets, k.occupants, nil)
+	} else if used := l.vacate(k.targets, k.occupants, k.hold); !used {
+		l.unpin(k.hold.Release)
 	}
-	k.locker.passOn(k.line, hold)
+	l.mu.Lock()
+	l.leaving--
+	l.changedLocked()
+	l.mu.Unlock()
 	close(k.settled)
 }
 

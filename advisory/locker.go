@@ -4,11 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/pgadvisory/pgadvisory/internal/grant"
 )
 
 // Locker takes advisory locks, each on a connection of its own that it pins
@@ -25,10 +25,12 @@ type Locker struct {
 
 	// mu guards the fields below, and those of every line. Nothing blocks
 	// under it: no statement, no wait for a connection, no callback.
-	mu     sync.Mutex
-	closed bool
-	pinned int // connections pinned or being waited for
-	lines  map[tag]*line
+	mu      sync.Mutex
+	closed  bool
+	pinned  int // connections pinned or being waited for
+	leaving int // of these, on their way back
+	lines   map[tag]*line
+	calls   map[*call]struct{} // for several locks, that ask the server now
 	// changed is closed, and made anew, when a connection may have become free
 	// for a lock, or is not going to.
 	changed chan struct{}
@@ -81,83 +83,8 @@ func newLocker(pool *pgxpool.Pool, config *Config, reserve int) (*Locker, error)
 	}
 	return &Locker{
 		pool: pool, config: c, size: size, limit: size - c.Reserve,
-		lines: make(map[tag]*line), changed: make(chan struct{}),
+		lines: make(map[tag]*line), calls: make(map[*call]struct{}), changed: make(chan struct{}),
 	}, nil
-}
-
-// TryLock takes the lock if it is free. Once it has a connection of the pool, it
-// answers in one round trip; without any, when this Locker holds the lock or is
-// asking for it already.
-//
-// ctx bounds the call, and the wait for the pool with it, and not the hold. On
-// an error no lock is kept: ErrNotAcquired when another holds the lock;
-// ErrPoolExhausted, ErrInvalidKey or ErrClosed; ctx's error when ctx ends
-// first; else what pgx said. A server that can't be reached may keep the lock
-// for a session that it has not given up yet.
-func (l *Locker) TryLock(ctx context.Context, key Key) (*Lock, error) {
-	return l.TryLockIssuing(ctx, key, grant.Issue{})
-}
-
-// Lock waits until the lock is granted or ctx ends.
-//
-// Calls of one Locker for one key are served in the order in which they came,
-// and use one connection together while they wait; between sessions PostgreSQL
-// decides, and the order is not strict. A waiting session asks anew about
-// three times a second, so that it delays neither VACUUM nor CREATE INDEX
-// CONCURRENTLY by more than that. It needs the language plpgsql, which every
-// database has by default. The lock is not re-entrant: a call that waits for a
-// lock which its own goroutine holds waits until ctx ends.
-//
-// ctx bounds the wait and not the hold. Errors are as with TryLock, but for
-// ErrNotAcquired; ctx's says what was waited for. When the grant and the end of
-// ctx meet, either may win. A wait that was given up can still get the lock on
-// the server, for the moment that it takes to give it back.
-func (l *Locker) Lock(ctx context.Context, key Key) (*Lock, error) {
-	return l.LockIssuing(ctx, key, grant.Issue{})
-}
-
-// TryLockIssuing is TryLock for package fencing. Its last parameter's type is
-// internal to this module.
-func (l *Locker) TryLockIssuing(ctx context.Context, key Key, issue grant.Issue) (*Lock, error) {
-	return l.acquire(ctx, "try lock", key, newWaiter(ctx, key, issue, true))
-}
-
-// LockIssuing is Lock for package fencing. Its last parameter's type is
-// internal to this module.
-func (l *Locker) LockIssuing(ctx context.Context, key Key, issue grant.Issue) (*Lock, error) {
-	return l.acquire(ctx, "lock", key, newWaiter(ctx, key, issue, false))
-}
-
-func (l *Locker) acquire(ctx context.Context, verb string, key Key, w *waiter) (*Lock, error) {
-	lock, err := l.await(ctx, key, w)
-	if err != nil {
-		return nil, wrap(verb, key, err)
-	}
-	return lock, nil
-}
-
-func (l *Locker) await(ctx context.Context, key Key, w *waiter) (*Lock, error) {
-	if err := key.validate(); err != nil {
-		return nil, err
-	}
-	if err := ctx.Err(); err != nil {
-		return nil, ended(ctx)
-	}
-	ln, err := l.join(key.tag(), w)
-	if err != nil {
-		return nil, err
-	}
-	select {
-	case r := <-w.result:
-		return r.lock, r.err
-	case <-ctx.Done():
-	}
-	if err := l.leave(ln, w); err != nil {
-		return nil, err
-	}
-	// Served in the same instant: the result is there, or about to be.
-	r := <-w.result
-	return r.lock, r.err
 }
 
 // Close ends the Locker: calls that wait return ErrClosed, locks that are held
@@ -193,6 +120,29 @@ func (l *Locker) Close(ctx context.Context) error {
 	case <-ctx.Done():
 		return fmt.Errorf("advisory: close: %w", ended(ctx))
 	}
+}
+
+// shut refuses everybody, now and later, and returns the locks that are held.
+func (l *Locker) shut() []*Lock {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	held := make(map[*Lock]struct{})
+	for _, ln := range l.lines {
+		ln.refuseAllLocked(ErrClosed)
+		if ln.stopConnecting != nil {
+			ln.stopConnecting()
+		}
+		for _, o := range ln.holders {
+			if o.lock != nil {
+				held[o.lock] = struct{}{}
+			}
+		}
+	}
+	for c := range l.calls {
+		c.stop(ErrClosed)
+	}
+	return slices.Collect(maps.Keys(held))
 }
 
 // ended is ctx's error, with its cause where that says more.

@@ -8,12 +8,42 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
-// beginConnect counts one more pinned connection, before it is waited for, so
-// that a Locker never takes the reserve. It waits only for connections that are
-// on their way back. From now on stop ends the wait for a connection.
-func (l *Locker) beginConnect(ctx context.Context, ln *line, stop context.CancelFunc) error {
+// connect pins a connection for the contest and meets its session.
+func (c *contest) connect(ctx context.Context, l *Locker) error {
+	if err := l.reserve(ctx); err != nil {
+		return err
+	}
+	hold, err := l.pin(ctx)
+	if err != nil {
+		l.unpin(func() {})
+		return fmt.Errorf("get a connection: %w", err)
+	}
+	c.hold = hold
+	known, err := l.meet(ctx, hold)
+	if err != nil {
+		if wasStale := c.fail(l, err); wasStale && !isRefusal(err) {
+			return nil // without a connection: to be called again
+		}
+		return err
+	}
+	c.known = known
+	c.session = settingsFor(c.known, l.config.VanishTimeout)
+	return nil
+}
+
+// become takes over the connection of a lock that has just been unlocked.
+func (c *contest) become(hold *connhold.Hold, l *Locker) {
+	c.hold = hold
+	c.known = acquaintanceOf(hold)
+	c.session = settingsFor(c.known, l.config.VanishTimeout)
+}
+
+// reserve counts one more pinned connection, before it is waited for, so that a
+// Locker never takes the reserve. It waits only for connections that are on
+// their way back.
+func (l *Locker) reserve(ctx context.Context) error {
 	for {
-		changed, err := l.tryBeginConnect(ln, stop)
+		changed, err := l.tryReserve()
 		if changed == nil {
 			return err
 		}
@@ -25,15 +55,11 @@ func (l *Locker) beginConnect(ctx context.Context, ln *line, stop context.Cancel
 	}
 }
 
-// tryBeginConnect returns a channel that is closed when it is worth another
-// try, and nil when it is decided.
-func (l *Locker) tryBeginConnect(ln *line, stop context.CancelFunc) (<-chan struct{}, error) {
+// tryReserve returns a channel that is closed when it is worth another try, and
+// nil when it is decided.
+func (l *Locker) tryReserve() (<-chan struct{}, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	ln.state, ln.stopConnecting = connecting, stop
-	if len(ln.waiters) == 0 {
-		stop() // the last one left before stop was there to be called
-	}
 	if l.pinned < l.limit {
 		l.pinned++
 		return nil, nil
@@ -49,31 +75,21 @@ func (l *Locker) tryBeginConnect(ln *line, stop context.CancelFunc) (<-chan stru
 // anyLeavingLocked reports whether a connection is on its way back: that of a
 // lock which is being unlocked, or of a wait that was given up.
 func (l *Locker) anyLeavingLocked() bool {
+	if l.leaving > 0 {
+		return true
+	}
 	for _, ln := range l.lines {
-		isEnding := ln.state == contending || ln.state == held && ln.holder.claimed.Load()
-		if isEnding && len(ln.waiters) == 0 {
+		if ln.contended && len(ln.waiters) == 0 {
 			return true
 		}
 	}
 	return false
 }
 
-// changedLocked wakes those who wait in beginConnect. The caller holds mu.
+// changedLocked wakes those who wait in reserve. The caller holds mu.
 func (l *Locker) changedLocked() {
 	close(l.changed)
 	l.changed = make(chan struct{})
-}
-
-func (l *Locker) endConnect(ln *line, err error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	ln.stopConnecting = nil
-	if err == nil {
-		ln.state = contending
-		return
-	}
-	l.pinned--
-	l.changedLocked()
 }
 
 // unpin ends a hold and counts it out only then.
@@ -104,10 +120,11 @@ func (l *Locker) pin(ctx context.Context) (*connhold.Hold, error) {
 	return connhold.Pin(ctx, l.pool)
 }
 
-// endedWaiting is the error of a call whose ctx ended while it waited.
-func (l *Locker) endedWaiting(ctx context.Context, state lineState) error {
-	err := fmt.Errorf("waiting for %s: %w", state, ended(ctx))
-	if stat := l.pool.Stat(); state == connecting && stat.AcquiredConns() >= stat.MaxConns() {
+// endedConnecting is the error of a call whose ctx ended while it waited for a
+// connection.
+func (l *Locker) endedConnecting(ctx context.Context) error {
+	err := fmt.Errorf("waiting for a connection: %w", ended(ctx))
+	if stat := l.pool.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
 		err = fmt.Errorf("%w: all %d connections of the pool are in use; %w", ErrPoolExhausted, stat.MaxConns(), err)
 	}
 	return err

@@ -1,7 +1,10 @@
 package advisory
 
 import (
+	"encoding/hex"
 	"fmt"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/grant"
@@ -13,52 +16,53 @@ import (
 // with CASE, the one construct for which PostgreSQL promises it (manual,
 // section 4.2.14); neither a target list nor AND promises any.
 
-// clearSQL releases whatever a session holds, without a warning for what it
-// does not hold.
-const clearSQL = "SELECT pg_catalog.pg_advisory_unlock_all()"
-
-// cleared is true, after the fact.
+// cleared releases whatever a session holds, without a warning for what it does
+// not hold, and is true.
 const cleared = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text OPERATOR(pg_catalog.=) ''"
 
 // trySQL clears what other code may have left on a connection of the pool,
-// because a lock that the session already holds would be granted once more, and
-// then tries the lock.
-func trySQL(t tag) string {
-	return fmt.Sprintf("SELECT CASE WHEN %s THEN pg_catalog.pg_try_advisory_lock(%s) END", cleared, t.placeholders())
+// because a lock that the session already holds would be granted once more;
+// then it tries the lock, and with it applies the settings. Its last parameter is
+// the application_name.
+func trySQL(t target, s settings) string {
+	name := fmt.Sprintf("$%d::pg_catalog.text", len(t.args())+1)
+	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN pg_catalog.pg_try_advisory_lock%s(%s) THEN %s ELSE false END END",
+		cleared, t.suffix(), t.placeholders(), s.apply(name))
 }
 
-// unlockSQL is true when the session held the lock until now and holds nothing
-// any more.
-func unlockSQL(t tag) string {
-	return fmt.Sprintf("SELECT CASE WHEN pg_catalog.pg_advisory_unlock(%s) THEN %s ELSE false END", t.placeholders(), cleared)
+// unlockSQL is true when the session held the lock until now, holds nothing any
+// more and has its settings back.
+func unlockSQL(t target, s settings) string {
+	return fmt.Sprintf("SELECT CASE WHEN pg_catalog.pg_advisory_unlock%s(%s) THEN CASE WHEN %s THEN %s END ELSE false END",
+		t.suffix(), t.placeholders(), cleared, s.restore())
 }
 
-// A script is several statements in one round trip. It runs in a transaction of
-// its own, in read committed: an older snapshot must not fail what an Issue
-// writes, whatever the role's default is. Until its end statement_timeout, and
-// transaction_timeout where there is one, are out of force: a role's settings
-// are meant for its queries and not for a wait for a lock. It selects one
-// bigint: NULL when the lock is not granted, else the receipt.
+// unlockAllSQL is unlockSQL for several locks, in arrays.
+func unlockAllSQL(s settings) string {
+	return fmt.Sprintf(`SELECT CASE WHEN (SELECT pg_catalog.bool_and(owned) FROM (
+	SELECT CASE
+		WHEN pair AND shared THEN pg_catalog.pg_advisory_unlock_shared(class, object)
+		WHEN pair THEN pg_catalog.pg_advisory_unlock(class, object)
+		WHEN shared THEN pg_catalog.pg_advisory_unlock_shared(id)
+		ELSE pg_catalog.pg_advisory_unlock(id) END AS owned
+	FROM ROWS FROM (pg_catalog.unnest($1::boolean[]), pg_catalog.unnest($2::boolean[]), pg_catalog.unnest($3::int[]),
+		pg_catalog.unnest($4::int[]), pg_catalog.unnest($5::bigint[])) AS t (pair, shared, class, object, id)
+	OFFSET 0) AS unlocked) THEN CASE WHEN %s THEN %s END ELSE false END`, cleared, s.restore())
+}
 
-func begin(majorVersion int) string {
-	script := "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0; "
-	if majorVersion >= 17 {
-		script += "SET LOCAL transaction_timeout = 0; "
+func unlockAllArgs(targets []target) []any {
+	n := len(targets)
+	pairs, shared := make([]bool, n), make([]bool, n)
+	classes, objects, ids := make([]int32, n), make([]int32, n), make([]int64, n)
+	for i, t := range targets {
+		pairs[i], shared[i], classes[i], objects[i], ids[i] = t.pair, t.shared, t.class(), t.object(), t.id
 	}
-	return script
+	return []any{pairs, shared, classes, objects, ids}
 }
 
-const commit = "; COMMIT"
-
-// tryScript is trySQL with an Issue.
-func tryScript(t tag, issue grant.Issue, majorVersion int) string {
-	return begin(majorVersion) + fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN pg_catalog.pg_try_advisory_lock(%s) THEN %s END END",
-		cleared, t.literals(), issue.SQL()) + commit
-}
-
-// issueScript makes the receipt on a session that has the lock.
-func issueScript(issue grant.Issue, majorVersion int) string {
-	return begin(majorVersion) + "SELECT " + issue.SQL() + commit
+// clearSQL releases what a session holds and puts its settings back.
+func clearSQL(s settings) string {
+	return fmt.Sprintf("SELECT CASE WHEN %s THEN %s END", cleared, s.restore())
 }
 
 // slice is how long one wait on the server lasts. It must stay well below
@@ -66,74 +70,131 @@ func issueScript(issue grant.Issue, majorVersion int) string {
 // is taken.
 const slice = 300 * time.Millisecond
 
-// sliceScript waits for the lock for one slice. The wait is over before it can
-// take part in a deadlock, and the transaction with it, so that it holds back
-// neither VACUUM nor CREATE INDEX CONCURRENTLY for longer. That a slice ends
-// without the lock is caught in the block, or the server would log an error for
-// each. The text of the block is the same for all locks, and their numbers are
+// script is what one round trip of asking consists of where a single statement
+// does not do: waiting, several locks, or an Issue. It is run by the simple
+// protocol.
+type script struct {
+	targets []target
+	held    int           // how many of them the session holds already, in order
+	wait    time.Duration // 0 is not at all: all of them or none
+	issue   grant.Issue
+	name    string // application_name
+	known   *acquaintance
+	session settings
+}
+
+// String is the text. It selects how many locks are held and, when these are
+// all, the receipt.
+//
+// It runs in a transaction of its own, in read committed: an older snapshot must
+// not fail what an Issue writes, whatever the role's default is. Until its end
+// statement_timeout, and transaction_timeout where there is one, are out of
+// force: a role's settings are meant for its queries and not for a wait for a
+// lock. The text of the block is the same for all locks, and their numbers are
 // constants of a SELECT, for the sake of pg_stat_statements.
-func sliceScript(t tag, issue grant.Issue, majorVersion int) string {
-	receipt := "1::bigint"
-	if !issue.IsZero() {
-		receipt = issue.SQL()
+func (s script) String() string {
+	noTransactionTimeout := ""
+	if s.known.major >= 17 {
+		noTransactionTimeout = "SET LOCAL transaction_timeout = 0; "
 	}
-	return begin(majorVersion) + "SET LOCAL search_path = pg_catalog, pg_temp; " +
-		fmt.Sprintf("SELECT set_config('pgadvisory.class', '%d', true), set_config('pgadvisory.key', '%d', true), set_config('pgadvisory.slice', '%d', true); ",
-			t.class(), t.key(), slice.Milliseconds()) +
-		t.sliceBlock() +
-		fmt.Sprintf("; SELECT CASE WHEN current_setting('pgadvisory.granted') = 'yes' THEN %s END", receipt) + commit
+	grant := "1::bigint"
+	if !s.issue.IsZero() {
+		grant = s.issue.SQL()
+	}
+	if s.held < len(s.targets) { // else the settings are applied already
+		grant = fmt.Sprintf("CASE WHEN %s THEN %s END", s.session.apply(hexText(s.name)), grant)
+	}
+	return "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0; " + noTransactionTimeout +
+		"SET LOCAL search_path = pg_catalog, pg_temp; " +
+		fmt.Sprintf("SELECT set_config('pgadvisory.pairs', '%s', true), set_config('pgadvisory.shared', '%s', true), set_config('pgadvisory.ids', '%s', true), "+
+			"set_config('pgadvisory.held', '%d', true), set_config('pgadvisory.wait', '%d', true); ",
+			array(s.targets, func(t target) string { return strconv.FormatBool(t.pair) }),
+			array(s.targets, func(t target) string { return strconv.FormatBool(t.shared) }),
+			array(s.targets, func(t target) string { return strconv.FormatInt(t.id, 10) }),
+			s.held, s.wait.Milliseconds()) +
+		scriptBlock +
+		fmt.Sprintf("; SELECT current_setting('pgadvisory.held'), CASE WHEN current_setting('pgadvisory.held') = '%d' THEN %s END; COMMIT",
+			len(s.targets), grant)
 }
 
-var (
-	sliceBlock     = fmt.Sprintf(sliceBlockFormat, "current_setting('pgadvisory.key')::bigint")
-	sliceBlockPair = fmt.Sprintf(sliceBlockFormat, "current_setting('pgadvisory.class')::int, current_setting('pgadvisory.key')::int")
-)
+// hexText is a text in SQL, spelled so that no setting of the session decides
+// how it is read.
+func hexText(s string) string {
+	return fmt.Sprintf("convert_from(decode('%s', 'hex'), 'UTF8')", hex.EncodeToString([]byte(s)))
+}
 
-// sliceBlockFormat waits. A wait that ends by its timeout can have got the lock
-// in the same instant; unlock_all gives it back then.
-const sliceBlockFormat = `DO $pgadvisory$
+func array(targets []target, element func(target) string) string {
+	elements := make([]string, len(targets))
+	for i, t := range targets {
+		elements[i] = element(t)
+	}
+	return "{" + strings.Join(elements, ",") + "}"
+}
+
+// scriptBlock takes the locks in order. What a waiting session holds back, it
+// holds back until the wait is over, and that is before a deadlock could be
+// declared: neither VACUUM nor CREATE INDEX CONCURRENTLY waits longer. That a
+// wait ends in vain is caught here, or the server would log an error for each.
+//
+// A wait that ends by its timeout can have got the lock in the same instant.
+// Where nothing else is held, unlock_all makes sure of the opposite; else
+// pg_locks tells.
+const scriptBlock = `DO $pgadvisory$
+DECLARE
+	pairs    boolean[] := current_setting('pgadvisory.pairs');
+	shared   boolean[] := current_setting('pgadvisory.shared');
+	ids      bigint[]  := current_setting('pgadvisory.ids');
+	held     int       := current_setting('pgadvisory.held');
+	wait     int       := current_setting('pgadvisory.wait');
+	deadline timestamptz;
+	id       bigint;
+	granted  boolean;
 BEGIN
-	PERFORM set_config('lock_timeout', least(current_setting('pgadvisory.slice')::int,
-		ceil(extract(epoch FROM current_setting('deadlock_timeout')::interval) * 500)::int)::text, true);
-	PERFORM pg_advisory_lock(%s);
-	PERFORM set_config('pgadvisory.granted', 'yes', true);
-EXCEPTION WHEN lock_not_available OR deadlock_detected THEN
-	PERFORM pg_advisory_unlock_all();
-	PERFORM set_config('pgadvisory.granted', 'no', true);
+	wait := least(wait, ceil(extract(epoch FROM current_setting('deadlock_timeout')::interval) * 500));
+	deadline := clock_timestamp() + wait * interval '1 millisecond';
+	IF held = 0 THEN
+		PERFORM pg_advisory_unlock_all(); -- what the session came with
+	END IF;
+	WHILE held < cardinality(ids) LOOP
+		id := ids[held + 1];
+		granted := CASE
+			WHEN pairs[held + 1] AND shared[held + 1] THEN pg_try_advisory_lock_shared((id >> 32)::int, ((id << 32) >> 32)::int)
+			WHEN pairs[held + 1] THEN pg_try_advisory_lock((id >> 32)::int, ((id << 32) >> 32)::int)
+			WHEN shared[held + 1] THEN pg_try_advisory_lock_shared(id)
+			ELSE pg_try_advisory_lock(id) END;
+		IF NOT granted AND wait = 0 THEN
+			PERFORM pg_advisory_unlock_all();
+			held := 0;
+			EXIT;
+		END IF;
+		IF NOT granted THEN
+			BEGIN
+				PERFORM set_config('lock_timeout', greatest(1, ceil(extract(epoch FROM deadline - clock_timestamp()) * 1000))::int::text, true);
+				PERFORM CASE
+					WHEN pairs[held + 1] AND shared[held + 1] THEN pg_advisory_lock_shared((id >> 32)::int, ((id << 32) >> 32)::int)
+					WHEN pairs[held + 1] THEN pg_advisory_lock((id >> 32)::int, ((id << 32) >> 32)::int)
+					WHEN shared[held + 1] THEN pg_advisory_lock_shared(id)
+					ELSE pg_advisory_lock(id) END;
+				granted := true;
+			EXCEPTION
+				WHEN deadlock_detected THEN
+					PERFORM pg_advisory_unlock_all();
+					held := 0;
+					EXIT;
+				WHEN lock_not_available THEN
+					IF held = 0 THEN
+						PERFORM pg_advisory_unlock_all();
+						EXIT;
+					END IF;
+					granted := EXISTS (SELECT FROM pg_locks l
+						WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.granted
+						AND l.objsubid = CASE WHEN pairs[held + 1] THEN 2 ELSE 1 END
+						AND l.classid = ((id >> 32) & 4294967295)::oid AND l.objid = (id & 4294967295)::oid
+						AND l.mode = CASE WHEN shared[held + 1] THEN 'ShareLock' ELSE 'ExclusiveLock' END);
+			END;
+		END IF;
+		EXIT WHEN NOT granted;
+		held := held + 1;
+	END LOOP;
+	PERFORM set_config('pgadvisory.held', held::text, true);
 END $pgadvisory$`
-
-func (t tag) placeholders() string {
-	if t.pair {
-		return "$1::int, $2::int"
-	}
-	return "$1::bigint"
-}
-
-func (t tag) args() []any {
-	if t.pair {
-		return []any{t.class(), t.object()}
-	}
-	return []any{t.id}
-}
-
-func (t tag) literals() string {
-	if t.pair {
-		return fmt.Sprintf("'%d'::int, '%d'::int", t.class(), t.object())
-	}
-	return fmt.Sprintf("'%d'::bigint", t.id)
-}
-
-func (t tag) sliceBlock() string {
-	if t.pair {
-		return sliceBlockPair
-	}
-	return sliceBlock
-}
-
-// key is the last argument of the lock functions.
-func (t tag) key() int64 {
-	if t.pair {
-		return int64(t.object())
-	}
-	return t.id
-}

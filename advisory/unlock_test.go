@@ -79,7 +79,7 @@ func TestUnlock_saysWhenTheSessionDidNotHoldTheLock(t *testing.T) {
 	var lost *advisory.LostError
 	require.ErrorAs(t, err, &lost)
 	require.Equal(t, advisory.LostNotHeld, lost.Reason)
-	require.Equal(t, advisory.ID(7), lost.Key)
+	require.Equal(t, []advisory.Key{advisory.ID(7)}, lost.Keys)
 	b.eventually(t, "the session is ended", func() bool {
 		return !scan[bool](t, b, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", int(lock.BackendPID()))
 	})

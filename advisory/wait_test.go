@@ -28,6 +28,16 @@ func (b *bundle) lockInBackground(t *testing.T, locker *advisory.Locker, key adv
 	return got
 }
 
+// waiterPID is the backend of the one session that waits.
+func (b *bundle) waiterPID(t *testing.T) (pid int) {
+	t.Helper()
+	b.eventually(t, "one waits on the server", func() bool {
+		pid = scan[int](t, b, "SELECT coalesce(max(pid), 0) "+advisoryLocks+" AND NOT granted")
+		return pid != 0
+	})
+	return pid
+}
+
 func TestLock_isGrantedWhenTheHolderUnlocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -51,7 +61,7 @@ func TestLock_waitsAnyTime(t *testing.T) {
 	exec(t, holder, "SELECT pg_advisory_lock(7)")
 	start := time.Now()
 	got := b.lockInBackground(t, b.locker, advisory.ID(7))
-	pid := scan[int](t, b, "SELECT pid "+advisoryLocks+" AND NOT granted")
+	pid := b.waiterPID(t)
 	exec(t, holder, "SELECT pg_sleep($1)", (4 * advisory.Slice).Seconds())
 	exec(t, holder, "SELECT pg_advisory_unlock(7)")
 	lock := <-got
@@ -84,7 +94,7 @@ func TestLock_letsCreateIndexConcurrentlyFinish(t *testing.T) {
 	// blocked.
 	require.NoError(t, advisory.ExecOnSession(lock, "CREATE INDEX CONCURRENTLY j ON t (x)"))
 	require.Equal(t, 2, scan[int](t, b, "SELECT count(*) FROM pg_index WHERE indrelid = 't'::regclass AND indisvalid"))
-	require.Positive(t, b.waiting(t), "they still wait")
+	b.eventually(t, "they still wait", func() bool { return b.waiting(t) > 0 })
 
 	require.NoError(t, lock.Unlock(t.Context()))
 	next := make(chan *advisory.Lock)
@@ -107,7 +117,7 @@ func TestLock_holdsBackNoVacuum(t *testing.T) {
 	exec(t, holder, "INSERT INTO t SELECT generate_series(1, 50)")
 	exec(t, holder, "SELECT pg_advisory_lock(7)")
 	got := b.lockInBackground(t, b.locker, advisory.ID(7))
-	waiter := scan[int](t, b, "SELECT pid "+advisoryLocks+" AND NOT granted")
+	waiter := b.waiterPID(t)
 
 	// In a wait of 5 s each snapshot is gone within a second: it is not older
 	// than the transaction that took it.
@@ -130,7 +140,7 @@ func TestLock_holdsBackNoVacuum(t *testing.T) {
 		exec(t, holder, "VACUUM t")
 		return scan[int](t, b, "SELECT pg_relation_size('t')") == 0
 	})
-	require.Equal(t, 1, b.waiting(t))
+	b.eventually(t, "it still waits", func() bool { return b.waiting(t) == 1 })
 	exec(t, holder, "SELECT pg_advisory_unlock(7)")
 	require.NoError(t, (<-got).Unlock(t.Context()))
 

@@ -49,13 +49,13 @@ func TestGuard_refusesWhatItCantGuard(t *testing.T) {
 }
 
 // guardNew guards what it has made, and leaves nothing of it.
-func guardNew(ctx context.Context, pool *pgxpool.Pool, make, table string) (err error) {
+func guardNew(ctx context.Context, pool *pgxpool.Pool, ddl, table string) (err error) {
 	tx, err := pool.Begin(ctx)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, tx.Rollback(ctx)) }()
-	if _, err := tx.Exec(ctx, make); err != nil {
+	if _, err := tx.Exec(ctx, ddl); err != nil {
 		return err
 	}
 	return fencing.Guard(ctx, tx, table, "nightly")

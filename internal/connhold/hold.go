@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"strconv"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,20 +46,15 @@ func (h *Hold) socket() net.Conn { return h.pin.Conn().PgConn().Conn() }
 // server reported it when the connection was made.
 func (h *Hold) PID() uint32 { return h.pin.Conn().PgConn().PID() }
 
-// MajorVersion is the server's, such as 15, as it reported it when the
-// connection was made, or 0 if it reported none.
-func (h *Hold) MajorVersion() int {
-	version := h.pin.Conn().PgConn().ParameterStatus("server_version")
-	digits := strings.IndexFunc(version, func(r rune) bool { return r < '0' || r > '9' })
-	if digits >= 0 {
-		version = version[:digits]
-	}
-	major, err := strconv.Atoi(version)
-	if err != nil {
-		return 0
-	}
-	return major
+// ParameterStatus is what the server reported last of one of its settings, and
+// empty for those of which it reports none.
+func (h *Hold) ParameterStatus(name string) string {
+	return h.pin.Conn().PgConn().ParameterStatus(name)
 }
+
+// Data is kept with the connection as long as that lives, in the pool too. Its
+// keys are the paths of packages.
+func (h *Hold) Data() map[string]any { return h.pin.Conn().PgConn().CustomData() }
 
 // Run calls fn, which runs statements on the session, and bounds all of its
 // traffic by limit. fn gets ctx's values without its end. After an error, from

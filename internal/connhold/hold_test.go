@@ -76,12 +76,17 @@ func TestPin_takesTheConnectionOutOfUse(t *testing.T) {
 	hold := b.pin(t)
 	require.EqualValues(t, 1, b.pool.Stat().AcquiredConns())
 	require.True(t, b.isAlive(t, hold.PID()))
-	require.GreaterOrEqual(t, hold.MajorVersion(), 13)
+	require.NotEmpty(t, hold.ParameterStatus("server_version"))
+	require.Empty(t, hold.ParameterStatus("no such setting"))
+	hold.Data()["example.com/a"] = 1
 	require.NoError(t, run(t, hold, "SELECT 1"))
 	hold.Release()
 	hold.Release()
 	require.Zero(t, b.pool.Stat().AcquiredConns())
 	require.EqualValues(t, 1, b.pool.Stat().IdleConns())
+	again := b.pin(t)
+	defer again.Release()
+	require.Equal(t, 1, again.Data()["example.com/a"], "the same connection")
 }
 
 func TestPin_waitIsBoundedByCtx(t *testing.T) {

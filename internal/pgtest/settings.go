@@ -6,6 +6,8 @@ var serverSettings = []struct{ name, value string }{
 	// Nothing outlives the process, so nothing has to survive a crash.
 	{"fsync", "off"},
 	{"full_page_writes", "off"},
+	// Else it would be where nobody removes it after a server was killed.
+	{"dynamic_shared_memory_type", "mmap"},
 	// The files may be in memory.
 	{"max_wal_size", "128MB"},
 	// Parallel tests, each with pools of its own.

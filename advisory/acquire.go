@@ -1,0 +1,108 @@
+package advisory
+
+import (
+	"context"
+
+	"github.com/pgadvisory/pgadvisory/internal/grant"
+)
+
+// TryLock takes the lock if it is free. Once it has a connection of the pool, it
+// answers in one round trip (two if the connection is new to the Locker);
+// without any, when this Locker holds the lock or is asking for it already.
+//
+// ctx bounds the call, and the wait for the pool with it, and not the hold. On
+// an error no lock is kept: ErrNotAcquired when another holds the lock;
+// ErrPoolExhausted, ErrInvalidKey or ErrClosed; ErrPooler, ErrStandby or
+// ErrUnsupportedServer for a connection that leads to where no lock can be held;
+// ErrLockTableFull; ctx's error when ctx ends first; else what pgx said. A server
+// that can't be reached may keep the lock for a session that it has not given up
+// yet; see [Config.VanishTimeout].
+func (l *Locker) TryLock(ctx context.Context, key Key) (*Lock, error) {
+	return l.TryLockIssuing(ctx, key, grant.Issue{})
+}
+
+// Lock waits until the lock is granted or ctx ends.
+//
+// Calls of one Locker for one key are served in the order in which they came,
+// and use one connection together while they wait; between sessions PostgreSQL
+// decides, and the order is not strict. A waiting session asks anew about
+// three times a second, so that it delays neither VACUUM nor CREATE INDEX
+// CONCURRENTLY by more than that. It needs the language plpgsql, which every
+// database has by default. The lock is not re-entrant: a call that waits for a
+// lock which its own goroutine holds waits until ctx ends.
+//
+// ctx bounds the wait and not the hold. Errors are as with TryLock, but for
+// ErrNotAcquired; ctx's says what was waited for. When the grant and the end of
+// ctx meet, either may win. A wait that was given up can still get the lock on
+// the server, for the moment that it takes to give it back.
+func (l *Locker) Lock(ctx context.Context, key Key) (*Lock, error) {
+	return l.LockIssuing(ctx, key, grant.Issue{})
+}
+
+// TryRLock is TryLock in the shared mode: any number of sessions hold a lock in
+// that mode at the same time, while none holds it exclusively. Each has a
+// connection of its own. There is no way from one mode to the other but to
+// unlock.
+func (l *Locker) TryRLock(ctx context.Context, key Key) (*Lock, error) {
+	return l.acquire(ctx, "try shared lock", &waiter{request: requestFor(key, true, grant.Issue{}), shared: true, try: true})
+}
+
+// RLock is Lock in the shared mode; see TryRLock. It does not overtake a call of
+// this Locker for the exclusive mode that came first.
+func (l *Locker) RLock(ctx context.Context, key Key) (*Lock, error) {
+	return l.acquire(ctx, "shared lock", &waiter{request: requestFor(key, true, grant.Issue{}), shared: true})
+}
+
+// TryLockIssuing is TryLock for package fencing. Its last parameter's type is
+// internal to this module.
+func (l *Locker) TryLockIssuing(ctx context.Context, key Key, issue grant.Issue) (*Lock, error) {
+	return l.acquire(ctx, "try lock", &waiter{request: requestFor(key, false, issue), try: true})
+}
+
+// LockIssuing is Lock for package fencing. Its last parameter's type is
+// internal to this module.
+func (l *Locker) LockIssuing(ctx context.Context, key Key, issue grant.Issue) (*Lock, error) {
+	return l.acquire(ctx, "lock", &waiter{request: requestFor(key, false, issue)})
+}
+
+func requestFor(key Key, shared bool, issue grant.Issue) request {
+	return request{keys: []Key{key}, targets: []target{{tag: key.tag(), shared: shared}}, issue: issue}
+}
+
+func (l *Locker) acquire(ctx context.Context, verb string, w *waiter) (*Lock, error) {
+	w.ctx, w.result = ctx, make(chan result, 1)
+	r, err := l.await(w)
+	if err != nil {
+		return nil, wrap(verb, w.keys, err)
+	}
+	return r.lock, nil
+}
+
+// await waits for the answer to w, which is to be the only target's.
+func (l *Locker) await(w *waiter) (result, error) {
+	if err := w.keys[0].validate(); err != nil {
+		return result{}, err
+	}
+	return l.awaitIn(w, w.targets[0].tag)
+}
+
+func (l *Locker) awaitIn(w *waiter, t tag) (result, error) {
+	if w.ctx.Err() != nil {
+		return result{}, ended(w.ctx)
+	}
+	ln, err := l.join(t, w)
+	if err != nil {
+		return result{}, err
+	}
+	select {
+	case r := <-w.result:
+		return r, r.err
+	case <-w.ctx.Done():
+	}
+	if err := l.leave(ln, w); err != nil {
+		return result{}, err
+	}
+	// Served in the same instant: the result is there, or about to be.
+	r := <-w.result
+	return r, r.err
+}

@@ -1,0 +1,140 @@
+package advisory
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/grant"
+)
+
+// request is what is asked for: locks, and what their grant must do besides.
+type request struct {
+	keys    []Key    // as given
+	targets []target // in order, each once
+	issue   grant.Issue
+}
+
+// contest is one connection's contention for a request, and how far it has come.
+type contest struct {
+	hold    *connhold.Hold // nil until connected
+	known   *acquaintance
+	session settings
+
+	stale   int  // connections in a row that were dead when pinned
+	asked   bool // the server has answered, on this connection
+	held    int  // how many of the locks the session holds, in order
+	granted bool // all of them
+	issue   grant.Issue
+	receipt int64 // of issue; 0 until it is made
+}
+
+// issueLimit is how long an Issue may wait in the database beyond the time for
+// an answer; it bounds its own waits far below.
+const issueLimit = time.Second
+
+// ask tries the locks, or waits for them for one slice. After an error the
+// session may hold them all the same: it can only be destroyed.
+func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) error {
+	name := lockName(r.keys, c.hold.ParameterStatus("application_name"))
+	if !wait && len(r.targets) == 1 && r.issue.IsZero() {
+		return c.try(ctx, l, r.targets[0], name)
+	}
+	s := script{targets: r.targets, held: c.held, issue: r.issue, name: name, known: c.known, session: c.session}
+	if wait {
+		s.wait = slice
+	}
+	limit := l.config.HeartbeatTimeout + s.wait
+	if !r.issue.IsZero() {
+		limit += issueLimit
+	}
+	return c.run(ctx, limit, s.String(), len(r.targets), r.issue)
+}
+
+// try is the short way, of one prepared statement.
+func (c *contest) try(ctx context.Context, l *Locker, t target, name string) error {
+	var granted bool
+	err := c.hold.Run(ctx, l.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, trySQL(t, c.session), append(t.args(), name)...).Scan(&granted)
+	})
+	if err != nil {
+		return err
+	}
+	c.asked, c.granted, c.stale = true, granted, 0
+	return nil
+}
+
+// makeReceipt makes the receipt on a session that has the lock.
+func (c *contest) makeReceipt(ctx context.Context, l *Locker, r request) error {
+	s := script{targets: r.targets, held: len(r.targets), issue: r.issue, known: c.known}
+	return c.run(ctx, l.config.HeartbeatTimeout+issueLimit, s.String(), len(r.targets), r.issue)
+}
+
+func (c *contest) run(ctx context.Context, limit time.Duration, text string, targets int, issue grant.Issue) error {
+	var held int
+	var receipt int64
+	err := c.hold.Run(ctx, limit, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		held, receipt, err = runScript(ctx, conn, text)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	c.asked, c.stale = true, 0
+	c.held, c.granted = held, held == targets
+	c.issue, c.receipt = issue, receipt
+	return nil
+}
+
+// runScript returns what a script selects.
+func runScript(ctx context.Context, conn *pgx.Conn, text string) (held int, receipt int64, err error) {
+	results, err := conn.PgConn().Exec(ctx, text).ReadAll()
+	if err != nil {
+		return 0, 0, err
+	}
+	if len(results) < 2 {
+		return 0, 0, fmt.Errorf("the server answered %d of the statements", len(results))
+	}
+	rows := results[len(results)-2].Rows // the last is COMMIT
+	if len(rows) != 1 || len(rows[0]) != 2 {
+		return 0, 0, fmt.Errorf("the server answered with %d rows", len(rows))
+	}
+	if held, err = strconv.Atoi(string(rows[0][0])); err != nil {
+		return 0, 0, fmt.Errorf("the server's answer: %w", err)
+	}
+	if rows[0][1] == nil {
+		return held, 0, nil
+	}
+	if receipt, err = strconv.ParseInt(string(rows[0][1]), 10, 64); err != nil {
+		return 0, 0, fmt.Errorf("the server's receipt: %w", err)
+	}
+	return held, receipt, nil
+}
+
+// giveBack ends the connection's part: whatever the session holds is released,
+// and its connection returns to the pool, or is destroyed if that fails.
+func (c *contest) giveBack(l *Locker) {
+	if c.hold == nil {
+		return
+	}
+	switch {
+	case c.granted:
+		c.clear(l, clearSQL(c.session))
+	case c.held > 0:
+		c.clear(l, "SELECT "+cleared)
+	}
+	l.unpin(c.hold.Release)
+	*c = contest{}
+}
+
+func (c *contest) clear(l *Locker, sql string) {
+	// On an error the connection is not clean, and Release destroys it.
+	_ = c.hold.Run(context.Background(), l.config.UnlockTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql)
+		return err
+	})
+}

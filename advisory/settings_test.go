@@ -1,0 +1,151 @@
+package advisory_test
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+)
+
+// sessionSettings are those that a session is given while it holds a lock.
+func sessionSettings(b *bundle) []string {
+	names := []string{"application_name", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"}
+	if b.db.Server.Version() >= 140000 {
+		names = append(names, "idle_session_timeout", "client_connection_check_interval")
+	}
+	return append(names, "statement_timeout", "lock_timeout", "search_path", "idle_in_transaction_session_timeout")
+}
+
+func settingsOf(t *testing.T, conn *pgx.Conn, names []string) map[string]string {
+	t.Helper()
+	values := make(map[string]string)
+	for _, name := range names {
+		var value string
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&value))
+		values[name] = value
+	}
+	return values
+}
+
+// Case 103: whatever way it was locked, the connection returns as it was.
+func TestUnlock_putsTheSettingsBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	names := sessionSettings(b)
+	pool, locker := b.another(t, nil, maxConns(2), setting("application_name", "billing | 'x',"), setting("tcp_keepalives_idle", "77"))
+	observe := func() map[string]string {
+		c, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		defer c.Release()
+		return settingsOf(t, c.Conn(), names)
+	}
+	c, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	if b.db.Server.Version() >= 140000 {
+		exec(t, c.Conn(), "SET idle_session_timeout = '17min'") // by other code, on the session
+	}
+	c.Release()
+	before := observe()
+	require.Equal(t, "77", before["tcp_keepalives_idle"])
+
+	holder := b.session(t)
+	for name, lock := range map[string]func() (*advisory.Lock, error){
+		"TryLock":    func() (*advisory.Lock, error) { return locker.TryLock(t.Context(), advisory.ID(7)) },
+		"RLock":      func() (*advisory.Lock, error) { return locker.RLock(t.Context(), advisory.ID(7)) },
+		"TryLockAll": func() (*advisory.Lock, error) { return locker.TryLockAll(t.Context(), ids(7, 8)...) },
+		"Lock, having waited": func() (*advisory.Lock, error) {
+			exec(t, holder, "SELECT pg_advisory_lock(7)")
+			got := b.lockInBackground(t, locker, advisory.ID(7))
+			exec(t, holder, "SELECT pg_advisory_unlock(7)")
+			return <-got, nil
+		},
+	} {
+		k, err := lock()
+		require.NoError(t, err, name)
+		require.NoError(t, advisory.OnSession(k, func(conn *pgx.Conn) {
+			held := settingsOf(t, conn, names)
+			require.Equal(t, "15", held["tcp_keepalives_idle"], name)
+			require.Equal(t, "5", held["tcp_keepalives_interval"], name)
+			require.Equal(t, "3", held["tcp_keepalives_count"], name)
+			require.Equal(t, "30000", held["tcp_user_timeout"], name)
+			if b.db.Server.Version() >= 140000 {
+				require.Equal(t, "0", held["idle_session_timeout"], name)
+				require.Equal(t, "10s", held["client_connection_check_interval"], name)
+			}
+		}))
+		require.NoError(t, k.Unlock(t.Context()), name)
+		require.Equal(t, before, observe(), name)
+	}
+	require.EqualValues(t, 1, pool.Stat().NewConnsCount())
+}
+
+func TestLock_namesItsSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	_, locker := b.another(t, nil, setting("application_name", "billing"))
+	name := func(lock *advisory.Lock) string {
+		return scan[string](t, b, "SELECT application_name FROM pg_stat_activity WHERE pid = $1", int(lock.BackendPID()))
+	}
+	for _, c := range []struct {
+		keys []advisory.Key
+		want string
+	}{
+		{[]advisory.Key{advisory.Name("nightly-export")}, "lock nightly-export of billing"},
+		{ids(7), "lock 7 of billing"},
+		{[]advisory.Key{advisory.Pair(1, 2)}, "lock (1, 2) of billing"},
+		{ids(1, 2, 3), "lock 1 and 2 more of billing"},
+		{[]advisory.Key{advisory.Name(strings.Repeat("x", 100))}, "lock " + strings.Repeat("x", 58)},
+	} {
+		lock, err := locker.TryLockAll(t.Context(), c.keys...)
+		require.NoError(t, err)
+		require.Equal(t, c.want, name(lock))
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	single, err := locker.TryLock(t.Context(), advisory.Name("nightly-export"))
+	require.NoError(t, err)
+	require.Equal(t, "lock nightly-export of billing", name(single))
+}
+
+// Case 39: the limits of a role are meant for its queries, and not for a holder
+// that idles or a wait.
+func TestLock_survivesTheTimeoutsOfTheRole(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, name := range []string{
+		"idle_session_timeout", "idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout", "transaction_timeout",
+	} {
+		if name == "idle_session_timeout" && b.db.Server.Version() < 140000 || name == "transaction_timeout" && b.db.Server.Version() < 170000 {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			limit := time.Second
+			config := &advisory.Config{Heartbeat: time.Hour} // no sign of life in between
+			_, holds := b.another(t, config, setting(name, "1s"))
+			_, waits := b.another(t, config, setting(name, "1s"))
+			key := advisory.Name(name)
+			lock, err := holds.TryLock(t.Context(), key)
+			require.NoError(t, err)
+			start := time.Now()
+			got := make(chan *advisory.Lock, 1)
+			go func() {
+				lock, err := waits.Lock(context.Background(), key)
+				if err != nil {
+					t.Error(err)
+				}
+				got <- lock
+			}()
+			exec(t, b.session(t), "SELECT pg_sleep(5)")
+			require.NoError(t, lock.Err())
+			require.NoError(t, lock.Unlock(t.Context()))
+			next := <-got
+			require.Greater(t, time.Since(start), 4*limit)
+			require.NoError(t, next.Unlock(t.Context()))
+		})
+	}
+}
