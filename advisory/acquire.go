@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/grant"
 )
@@ -70,12 +71,14 @@ func requestFor(key Key, shared bool, issue grant.Issue) request {
 }
 
 func (l *Locker) acquire(ctx context.Context, verb string, w *waiter) (*Lock, error) {
+	start := time.Now()
 	w.ctx, w.result = ctx, make(chan result, 1)
 	r, err := l.await(w)
 	if err != nil {
-		return nil, wrap(verb, w.keys, err)
+		err = wrap(verb, w.keys, err)
 	}
-	return r.lock, nil
+	l.attempted(ctx, Attempt{Keys: w.keys, Shared: w.shared, Try: w.try, Waited: time.Since(start), Lock: r.lock, Err: err})
+	return r.lock, err
 }
 
 // await waits for the answer to w, which is to be the only target's.

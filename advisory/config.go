@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"fmt"
+	"log/slog"
 	"time"
 )
 
@@ -46,6 +47,14 @@ type Config struct {
 
 	// UnlockTimeout bounds Unlock, whatever its context says. Defaults to 5 s.
 	UnlockTimeout time.Duration
+
+	// Observer is told of each lock that is granted or not, and of each end.
+	// Defaults to nobody.
+	Observer Observer
+
+	// Logger gets a line for each of these: at level Warn for a lock that was
+	// not held to its end, at level Debug for the others. Defaults to silence.
+	Logger *slog.Logger
 }
 
 const (

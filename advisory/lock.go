@@ -41,6 +41,7 @@ type Lock struct {
 	// The first of Unlock and the watch to claim the lock disposes of its
 	// connection, sets result and closes settled.
 	claimed atomic.Bool
+	held    time.Duration
 	settled chan struct{}
 	result  error
 }
@@ -156,9 +157,10 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		return k.result
 	}
 	k.end(ErrUnlocked)
-	err := k.release(ctx)
-	k.settle(err)
-	return err
+	k.result = k.release(ctx)
+	k.settle(k.result)
+	close(k.settled)
+	return k.result
 }
 
 // close unlocks for Locker.Close, and leaves to later calls of Unlock that it
@@ -170,7 +172,9 @@ func (k *Lock) close(ctx context.Context) error {
 	}
 	k.end(ErrClosed)
 	err := k.release(ctx)
-	k.settle(errors.Join(wrap("unlock", k.keys, ErrClosed), err))
+	k.settle(err)
+	k.result = errors.Join(wrap("unlock", k.keys, ErrClosed), err)
+	close(k.settled)
 	return err
 }
 
@@ -207,6 +211,8 @@ func (k *Lock) lose(loss *connhold.Loss) {
 	err := lostBy(k.keys, loss)
 	k.end(err)
 	k.settle(err)
+	k.result = err
+	close(k.settled)
 }
 
 // claim makes the caller the one who ends the hold, unless another is already.
@@ -214,6 +220,7 @@ func (k *Lock) claim() bool {
 	if !k.claimed.CompareAndSwap(false, true) {
 		return false
 	}
+	k.held = time.Since(k.granted)
 	l := k.locker
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -221,10 +228,9 @@ func (k *Lock) claim() bool {
 	return true
 }
 
-// settle records how the hold ended and passes its places on, with the
-// connection if that is clean and can be used there.
-func (k *Lock) settle(result error) {
-	k.result = result
+// settle passes the lock's places on, with the connection if that is clean and
+// can be used there, and tells how the hold ended.
+func (k *Lock) settle(err error) {
 	l := k.locker
 	if !k.hold.IsClean() {
 		l.unpin(k.hold.Destroy)
@@ -236,7 +242,7 @@ func (k *Lock) settle(result error) {
 	l.leaving--
 	l.changedLocked()
 	l.mu.Unlock()
-	close(k.settled)
+	l.ended(End{Lock: k, Held: k.held, Err: err})
 }
 
 // made reports whether k comes from a Locker.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 )
 
 // TryLockAll takes all of the locks or none, on one connection and in one round
@@ -38,11 +39,13 @@ type call struct {
 }
 
 func (l *Locker) acquireAll(ctx context.Context, verb string, keys []Key, wait bool) (*Lock, error) {
+	start := time.Now()
 	lock, err := l.awaitAll(ctx, keys, wait)
 	if err != nil {
-		return nil, wrap(verb, keys, err)
+		err = wrap(verb, keys, err)
 	}
-	return lock, nil
+	l.attempted(ctx, Attempt{Keys: keys, Try: !wait, Waited: time.Since(start), Lock: lock, Err: err})
+	return lock, err
 }
 
 func (l *Locker) awaitAll(ctx context.Context, keys []Key, wait bool) (*Lock, error) {

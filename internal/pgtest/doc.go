@@ -45,6 +45,13 @@
 // the machine goes down; and that a given server is rid of the databases of a
 // process that was killed. Those have names that begin with "pgtest_".
 //
+// # What else a test can have
+//
+// [Database.PgBouncer] puts a pooler in front of a database, and [StartPair] starts
+// a primary and a standby. They need installed programs, which not every machine
+// has: without them a test is skipped, and says what to install. CI installs them
+// and lets no test be skipped. Each has a watchdog like that of a server.
+//
 // # Isolation
 //
 // Advisory locks are scoped to a database: schemas don't separate them. So each

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -30,6 +31,26 @@ func FindBinDir(ctx context.Context) (string, error) {
 
 // ClosePool closes a pool as a test's cleanup does, with another limit.
 func ClosePool(pool *pgxpool.Pool, limit time.Duration) error { return closePool(pool, limit) }
+
+// FindPgBouncer fails where [Database.PgBouncer] skips.
+func FindPgBouncer() error {
+	_, err := findPgBouncer()
+	return err
+}
+
+// StartPgBouncer starts one that only the end of the process ends.
+func StartPgBouncer(ctx context.Context, dsn string) (string, error) {
+	config, err := pgx.ParseConfig(dsn)
+	if err != nil {
+		return "", err
+	}
+	program, err := findPgBouncer()
+	if err != nil {
+		return "", err
+	}
+	pooled, _, err := (&Database{Name: config.Database, DSN: dsn}).startPgBouncer(ctx, program, "session", nil)
+	return pooled, err
+}
 
 // The pure functions.
 var (

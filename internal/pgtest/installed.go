@@ -38,22 +38,33 @@ func startInstalled(ctx context.Context) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
+	return serve(ctx, bin, as, source{}, rand.Text())
+}
+
+// A source is what a standby is made from, and the settings of its own.
+type source struct {
+	conninfo string // of another server, without the password; "" for a new server
+	settings []string
+}
+
+// serve runs one server until its watchdog ends.
+func serve(ctx context.Context, bin binDir, as *account, from source, password string) (*backend, error) {
 	for attempt := 1; ; attempt++ {
-		b, err := serve(ctx, bin, as)
+		b, err := serveOnce(ctx, bin, as, from, password)
 		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
 			return b, err
 		}
 	}
 }
 
-// serve runs one server on one port until its watchdog ends.
-func serve(ctx context.Context, bin binDir, as *account) (*backend, error) {
+// serveOnce is serve on one port, which may be taken.
+func serveOnce(ctx context.Context, bin binDir, as *account, from source, password string) (*backend, error) {
 	port, err := freePort()
 	if err != nil {
 		return nil, err
 	}
 	dir := newFolderName()
-	args := append([]string{dir, bin.path},
+	args := append([]string{dir, bin.path, from.conninfo},
 		"-p", strconv.Itoa(port),
 		"-c", "listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=",
@@ -61,12 +72,14 @@ func serve(ctx context.Context, bin binDir, as *account) (*backend, error) {
 	for _, setting := range serverSettings {
 		args = append(args, "-c", setting.name+"="+setting.value)
 	}
+	for _, setting := range from.settings {
+		args = append(args, "-c", setting)
+	}
 
 	w, err := startWatchdog(serveScript, as, args...)
 	if err != nil {
 		return nil, fmt.Errorf("start %s: %w", bin.path, err)
 	}
-	password := rand.Text()
 	dsn := localDSN(port, password)
 	if err := errors.Join(w.Tell(password), waitReady(ctx, dsn, w)); err != nil {
 		if strings.Contains(err.Error(), "could not bind") {

@@ -21,7 +21,8 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
-// envChild makes this test binary a process that only starts a server.
+// envChild makes this test binary a process that only starts a server, or, if
+// its value is pgbouncer, that in front of DATABASE_URL.
 const envChild = "PGTEST_CHILD"
 
 // A report is what the child says about its server.
@@ -32,10 +33,7 @@ func TestStart_leavesNothingWhenTheProcessIsKilled(t *testing.T) {
 	provider := ownProvider(t)
 
 	child, stdout := startChild(t, "PGADVISORY_TEST_PROVIDER="+provider)
-	line, err := bufio.NewReader(stdout).ReadBytes('\n')
-	require.NoError(t, err)
-	var r report
-	require.NoError(t, json.Unmarshal(line, &r))
+	r := readReport(t, stdout)
 	requireThere(t, r)
 
 	require.NoError(t, child.Process.Kill())
@@ -118,6 +116,15 @@ func startChild(t *testing.T, env ...string) (child *exec.Cmd, stdout io.Reader)
 	return child, stdout
 }
 
+func readReport(t *testing.T, stdout io.Reader) report {
+	t.Helper()
+	line, err := bufio.NewReader(stdout).ReadBytes('\n')
+	require.NoError(t, err)
+	var r report
+	require.NoError(t, json.Unmarshal(line, &r))
+	return r
+}
+
 // sharedTempDir returns a folder that a server's user can use as well, which
 // t.TempDir isn't.
 func sharedTempDir(t *testing.T) string {
@@ -172,13 +179,25 @@ func requireGone(t *testing.T, r report) {
 
 // runChild starts a server, reports it, and then waits to be killed.
 func runChild() {
-	server, err := pgtest.Start(context.Background(), os.Stderr)
+	r, err := startReported(context.Background())
+	if err == nil {
+		err = json.NewEncoder(os.Stdout).Encode(r)
+	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)
 	}
-	if err := json.NewEncoder(os.Stdout).Encode(report{server.DSN(), server.Dir()}); err != nil {
-		os.Exit(1)
-	}
 	_, _ = io.Copy(io.Discard, os.Stdin)
+}
+
+func startReported(ctx context.Context) (report, error) {
+	if os.Getenv(envChild) == "pgbouncer" {
+		dsn, err := pgtest.StartPgBouncer(ctx, os.Getenv("DATABASE_URL"))
+		return report{DSN: dsn}, err
+	}
+	server, err := pgtest.Start(ctx, os.Stderr)
+	if err != nil {
+		return report{}, err
+	}
+	return report{server.DSN(), server.Dir()}, nil
 }

@@ -3,14 +3,18 @@
 # line and then keeps its end open; the kernel closes it when the process ends,
 # however it ends, so the end of input is the one signal that can't be lost.
 #
-# usage: sh -c serve.sh NAME DIR BINDIR [SERVER OPTION...]
+# usage: sh -c serve.sh NAME DIR BINDIR SOURCE [SERVER OPTION...]
+#
+# With a SOURCE, the connection string of another server, this one becomes a
+# standby of that, and the password is the one to get in there with. Without it,
+# which is the empty string, the server is a new one.
 #
 # This shell ends after the server has, and removes DIR last. It fails if the
 # server ended before it was asked to, with the reason on standard error.
 
 umask 077
-dir=$1 bin=$2
-shift 2
+dir=$1 bin=$2 source=$3
+shift 3
 
 # Standard input moves to 3, since background commands get /dev/null for it.
 # Standard error moves to 4, for commands that may meet SIGPIPE when nobody reads
@@ -26,8 +30,17 @@ else
 	exit 1
 fi
 
-if ! "$bin/initdb" --pgdata="$dir/data" --username=postgres --auth=scram-sha-256 \
-	--pwfile="$dir/password" --encoding=UTF8 --locale=C --no-sync >"$dir/log" 2>&1 3<&- 4>&-; then
+create() {
+	if [ -n "$source" ]; then
+		PGPASSWORD=$password "$bin/pg_basebackup" --dbname="$source" --pgdata="$dir/data" \
+			--write-recovery-conf --checkpoint=fast --no-sync
+	else
+		"$bin/initdb" --pgdata="$dir/data" --username=postgres --auth=scram-sha-256 \
+			--pwfile="$dir/password" --encoding=UTF8 --locale=C --no-sync
+	fi
+}
+
+if ! create >"$dir/log" 2>&1 3<&- 4>&-; then
 	tail -n 5 "$dir/log" >&4
 	rm -rf "$dir"
 	exit 1

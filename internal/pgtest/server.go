@@ -34,9 +34,7 @@ func Start(ctx context.Context, out io.Writer) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Server{provider: name, backend: b, template: template{name: uniqueName("template"), dsn: b.dsn}}
-	s.close = sync.OnceValue(s.stop)
-
+	s := newServer(name, b)
 	text, err := s.askVersion(ctx)
 	if err != nil {
 		// The failure at hand is the one to report.
@@ -55,6 +53,12 @@ func Start(ctx context.Context, out io.Writer) (*Server, error) {
 		return nil, fmt.Errorf("pgtest: announce the server: %w", err)
 	}
 	return s, nil
+}
+
+func newServer(provider string, b *backend) *Server {
+	s := &Server{provider: provider, backend: b, template: template{name: uniqueName("template"), dsn: b.dsn}}
+	s.close = sync.OnceValue(s.stop)
+	return s
 }
 
 // DSN returns the URL of the server's maintenance database, as a superuser. It

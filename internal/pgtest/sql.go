@@ -15,4 +15,14 @@ const (
 
 	// With FORCE, for the sessions that a test left behind or broke.
 	sqlDrop = `DROP DATABASE IF EXISTS %s WITH (FORCE)`
+
+	// How far the primary has written, and whether the standby is there yet.
+	sqlWritten  = `SELECT pg_catalog.pg_current_wal_lsn()::text`
+	sqlReplayed = `SELECT coalesce(pg_catalog.pg_last_wal_replay_lsn() >= $1::text::pg_lsn, false)`
+
+	// Whether nobody receives anything from the primary.
+	sqlNoStandby = `SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_stat_replication)`
+
+	// True when the promotion is done; it waits that long, in seconds.
+	sqlPromote = `SELECT CASE WHEN pg_catalog.pg_promote(true, 25) THEN NOT pg_catalog.pg_is_in_recovery() END`
 )

@@ -20,6 +20,8 @@ var (
 	guardScript string
 	//go:embed remove.sh
 	removeScript string
+	//go:embed pool.sh
+	poolScript string
 )
 
 // watchdogLimit bounds the wait for a watchdog to end. It exceeds the time that

@@ -1,0 +1,130 @@
+package pgtest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/url"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+)
+
+// pgbouncerPlaces are where packages put PgBouncer; not all are in everybody's
+// PATH.
+var pgbouncerPlaces = []string{
+	"pgbouncer",
+	"/usr/sbin/pgbouncer",
+	"/usr/local/sbin/pgbouncer",
+	"/usr/local/bin/pgbouncer",
+	"/opt/homebrew/bin/pgbouncer",
+}
+
+// PgBouncer starts a PgBouncer in front of the database and returns the URL to
+// connect through it, as the database's own user. mode is session, transaction
+// or statement; settings are lines for the section [pgbouncer], such as
+// "default_pool_size = 1" (4 if not given). It ends with the test, or with this
+// process, whichever is first. t is skipped where PgBouncer is not installed.
+//
+// To have [Database.Pool] and [Database.Conn] go through it, set the DSN of a
+// copy of d.
+func (d *Database) PgBouncer(t testing.TB, mode string, settings ...string) string {
+	t.Helper()
+	program, err := findPgBouncer()
+	if err != nil {
+		t.Skip(err)
+	}
+	for attempt := 1; ; attempt++ {
+		dsn, w, err := d.startPgBouncer(t.Context(), program, mode, settings)
+		if errors.Is(err, errPortTaken) && attempt < portAttempts {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := w.Close(); err != nil {
+				t.Errorf("pgtest: stop PgBouncer: %v", err)
+			}
+		})
+		return dsn
+	}
+}
+
+func findPgBouncer() (string, error) {
+	if _, err := newSession(nil); err != nil {
+		return "", fmt.Errorf("pgtest: PgBouncer %w", err)
+	}
+	for _, place := range pgbouncerPlaces {
+		if path, err := exec.LookPath(place); err == nil {
+			return path, nil
+		}
+	}
+	return "", errors.New("pgtest: no PgBouncer; install it (Debian and Ubuntu: apt-get install pgbouncer; " +
+		"Fedora: dnf install pgbouncer; macOS: brew install pgbouncer)")
+}
+
+func (d *Database) startPgBouncer(ctx context.Context, program, mode string, settings []string) (string, *watchdog, error) {
+	server, err := pgx.ParseConfig(d.DSN)
+	if err != nil {
+		return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+	}
+	as, err := serverAccount()
+	if err != nil {
+		return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+	}
+	port, err := freePort()
+	if err != nil {
+		return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+	}
+	w, err := startWatchdog(poolScript, as, newFolderName(), program)
+	if err != nil {
+		return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+	}
+	config := pgbouncerConfig(server, d.Name, port, mode, settings)
+	u := url.URL{
+		Scheme:   "postgres",
+		User:     url.UserPassword(server.User, server.Password),
+		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
+		Path:     "/" + d.Name,
+		RawQuery: "sslmode=disable",
+	}
+	if err := errors.Join(w.Tell(config+"\n."), waitReady(ctx, u.String(), w)); err != nil {
+		if strings.Contains(err.Error(), "Address already in use") {
+			err = errPortTaken
+		}
+		// Its error would only repeat the one at hand.
+		_ = w.Close()
+		return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+	}
+	return u.String(), w, nil
+}
+
+// pgbouncerConfig is the content of pgbouncer.ini. Whoever connects is let in
+// and becomes the one user whose password is in there: what is tested is the
+// pooling.
+func pgbouncerConfig(server *pgx.ConnConfig, database string, port int, mode string, settings []string) string {
+	lines := append([]string{
+		"[databases]",
+		fmt.Sprintf("%s = host=%s port=%d dbname=%s user=%s password=%s", database,
+			quoteSetting(server.Host), server.Port, database, quoteSetting(server.User), quoteSetting(server.Password)),
+		"[pgbouncer]",
+		"listen_addr = 127.0.0.1",
+		"listen_port = " + strconv.Itoa(port),
+		"unix_socket_dir =",
+		"auth_type = any",
+		"pool_mode = " + mode,
+		"default_pool_size = 4",
+		"max_client_conn = 200",
+		"ignore_startup_parameters = extra_float_digits,options,search_path,statement_timeout,lock_timeout," +
+			"idle_session_timeout,idle_in_transaction_session_timeout",
+	}, settings...) // of two settings with one name, the later counts
+	return strings.Join(lines, "\n")
+}
+
+// quoteSetting makes a value fit for the list of databases.
+func quoteSetting(value string) string { return "'" + strings.ReplaceAll(value, "'", "''") + "'" }

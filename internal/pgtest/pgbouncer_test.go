@@ -1,0 +1,110 @@
+package pgtest_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
+)
+
+const sqlBackend = `SELECT pg_backend_pid()`
+
+func TestPgBouncer_inTransactionModeGivesEachTransactionAnyBackend(t *testing.T) {
+	t.Parallel()
+	client, other := throughPgBouncer(t, "transaction")
+	first := backendOf(t, client)
+	require.NotEqual(t, int(client.PgConn().PID()), first, "the handshake's PID is PgBouncer's invention")
+
+	// Idle server connections are used last in, first out.
+	tx, err := other.Begin(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, first, backendOf(t, other))
+	require.NotEqual(t, first, backendOf(t, client))
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+func TestPgBouncer_inSessionModeGivesASessionOneBackend(t *testing.T) {
+	t.Parallel()
+	client, other := throughPgBouncer(t, "session")
+	first := backendOf(t, client)
+	tx, err := other.Begin(t.Context())
+	require.NoError(t, err)
+	require.NotEqual(t, first, backendOf(t, other))
+	require.Equal(t, first, backendOf(t, client))
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+func TestPgBouncer_inStatementModeRefusesTransactions(t *testing.T) {
+	t.Parallel()
+	client, _ := throughPgBouncer(t, "statement")
+	_, err := client.Exec(t.Context(), `BEGIN`)
+	require.ErrorContains(t, err, "not allowed in statement pooling mode")
+}
+
+func TestPgBouncer_takesSettings(t *testing.T) {
+	t.Parallel()
+	client, other := throughPgBouncer(t, "transaction", "default_pool_size = 1", "query_wait_timeout = 1")
+	tx, err := client.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = other.Exec(t.Context(), sqlBackend)
+	require.ErrorContains(t, err, "query_wait_timeout")
+	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+//nolint:tparallel // the subtest must have ended, cleanup and all, before the rest
+func TestPgBouncer_endsWithItsTest(t *testing.T) {
+	t.Parallel()
+	if err := pgtest.FindPgBouncer(); err != nil {
+		t.Skip(err)
+	}
+	db := pgtest.New(t)
+	var r report
+	t.Run("user", func(t *testing.T) {
+		r.DSN = db.PgBouncer(t, "session")
+		requireThere(t, r)
+	})
+	requireGone(t, r)
+}
+
+func TestPgBouncer_leavesNothingWhenTheProcessIsKilled(t *testing.T) {
+	t.Parallel()
+	if err := pgtest.FindPgBouncer(); err != nil {
+		t.Skip(err)
+	}
+	db, tmp := pgtest.New(t), sharedTempDir(t)
+	child, stdout := startChild(t, envChild+"=pgbouncer", "DATABASE_URL="+db.DSN, "TMPDIR="+tmp)
+	r := readReport(t, stdout)
+	requireThere(t, r)
+	matches, err := filepath.Glob(filepath.Join(tmp, "*", "pgbouncer.ini"))
+	require.NoError(t, err)
+	require.Len(t, matches, 1)
+	info, err := os.Stat(matches[0])
+	require.NoError(t, err)
+	require.Zero(t, info.Mode()&0o077, "it has the password in it")
+
+	require.NoError(t, child.Process.Kill())
+	require.Error(t, child.Wait())
+	r.Dir = filepath.Dir(matches[0])
+	requireGone(t, r)
+}
+
+// throughPgBouncer returns two sessions of one pooler. They use the simple
+// protocol, since prepared statements belong to a backend.
+func throughPgBouncer(t *testing.T, mode string, settings ...string) (client, other *pgx.Conn) {
+	t.Helper()
+	pooled := *pgtest.New(t)
+	pooled.DSN = pooled.PgBouncer(t, mode, settings...)
+	simple := func(c *pgx.ConnConfig) { c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }
+	return pooled.Conn(t, simple), pooled.Conn(t, simple)
+}
+
+func backendOf(t *testing.T, conn *pgx.Conn) int {
+	t.Helper()
+	var pid int
+	require.NoError(t, conn.QueryRow(t.Context(), sqlBackend).Scan(&pid))
+	return pid
+}
