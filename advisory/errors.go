@@ -61,6 +61,10 @@ var (
 	ErrClosed = errors.New("advisory: locker closed")
 )
 
+// errDiedInTx is the cause of a loss that a transaction found; its own error says
+// more.
+var errDiedInTx = errors.New("the connection was closed during a transaction")
+
 // LostReason says how the loss of a lock was found out.
 type LostReason string
 

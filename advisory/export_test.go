@@ -5,8 +5,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-
-	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
 // Slice is how long one wait on the server lasts.
@@ -15,14 +13,29 @@ const Slice = slice
 // ExecOnSession runs SQL on the session that holds the lock, as nothing outside
 // of this package can.
 func ExecOnSession(k *Lock, sql string) error {
-	if loss := k.hold.Unwatch(time.Second); loss != nil {
-		return loss.Cause
-	}
-	err := k.hold.Run(context.Background(), time.Minute, func(ctx context.Context, conn *pgx.Conn) error {
+	return onSession(k, func(ctx context.Context, conn *pgx.Conn) error {
 		return conn.PgConn().Exec(ctx, sql).Close()
 	})
-	k.hold.Watch(connhold.Limits{Heartbeat: k.locker.config.Heartbeat, Timeout: k.locker.config.HeartbeatTimeout}, k.lose)
-	return err
+}
+
+// OnSession runs fn with the connection that holds the lock.
+func OnSession(k *Lock, fn func(*pgx.Conn)) error {
+	return onSession(k, func(_ context.Context, conn *pgx.Conn) error {
+		fn(conn)
+		return nil
+	})
+}
+
+func onSession(k *Lock, fn func(context.Context, *pgx.Conn) error) error {
+	if err := k.seat.take(context.Background()); err != nil {
+		return err
+	}
+	defer k.seat.pass()
+	if loss := k.seat.hold.Unwatch(time.Second); loss != nil {
+		return loss.Cause
+	}
+	defer k.seat.watch()
+	return k.seat.hold.Run(context.Background(), time.Minute, fn)
 }
 
 // Waiting counts the calls that wait in the Locker's line for key.
@@ -33,17 +46,4 @@ func Waiting(l *Locker, key Key) int {
 		return len(ln.waiters)
 	}
 	return 0
-}
-
-// OnSession runs fn with the connection that holds the lock.
-func OnSession(k *Lock, fn func(*pgx.Conn)) error {
-	if loss := k.hold.Unwatch(time.Second); loss != nil {
-		return loss.Cause
-	}
-	err := k.hold.Run(context.Background(), time.Minute, func(_ context.Context, conn *pgx.Conn) error {
-		fn(conn)
-		return nil
-	})
-	k.hold.Watch(connhold.Limits{Heartbeat: k.locker.config.Heartbeat, Timeout: k.locker.config.HeartbeatTimeout}, k.lose)
-	return err
 }

@@ -28,9 +28,7 @@ type Lock struct {
 	locker *Locker
 	request
 	occupants []*occupant // its places in the lines, by target
-	hold      *connhold.Hold
-	session   settings
-	pid       uint32
+	seat      *seat
 	receipt   int64
 	granted   time.Time
 
@@ -51,7 +49,6 @@ type Lock struct {
 func (l *Locker) newLock(r request, occupants []*occupant, c *contest) *Lock {
 	k := &Lock{
 		locker: l, request: r, occupants: occupants,
-		hold: c.hold, session: c.session, pid: c.known.pid,
 		granted: time.Now(), settled: make(chan struct{}),
 	}
 	if !r.issue.IsZero() {
@@ -61,7 +58,8 @@ func (l *Locker) newLock(r request, occupants []*occupant, c *contest) *Lock {
 	for _, o := range occupants {
 		o.lock = k
 	}
-	k.hold.Watch(connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout}, k.lose)
+	k.seat = l.newSeat(c, k.lose)
+	k.seat.watch()
 	return k
 }
 
@@ -79,7 +77,7 @@ func (k *Lock) BackendPID() uint32 {
 	if k == nil {
 		return 0
 	}
-	return k.pid
+	return k.seat.pid
 }
 
 // Receipt is for package fencing: what the function that it had called at the
@@ -157,8 +155,7 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		return k.result
 	}
 	k.end(ErrUnlocked)
-	k.result = k.release(ctx)
-	k.settle(k.result)
+	k.result = k.dispose(ctx)
 	close(k.settled)
 	return k.result
 }
@@ -171,36 +168,10 @@ func (k *Lock) close(ctx context.Context) error {
 		return nil
 	}
 	k.end(ErrClosed)
-	err := k.release(ctx)
-	k.settle(err)
+	err := k.dispose(ctx)
 	k.result = errors.Join(wrap("unlock", k.keys, ErrClosed), err)
 	close(k.settled)
 	return err
-}
-
-// release unlocks on the server.
-func (k *Lock) release(ctx context.Context) error {
-	start := time.Now()
-	limit := k.locker.config.UnlockTimeout
-	if loss := k.hold.Unwatch(limit); loss != nil {
-		return lostBy(k.keys, loss)
-	}
-	sql, args := unlockAllSQL(k.session), unlockAllArgs(k.targets)
-	if len(k.targets) == 1 {
-		sql, args = unlockSQL(k.targets[0], k.session), k.targets[0].args()
-	}
-	var owned bool
-	err := k.hold.Run(ctx, limit-time.Since(start), func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, sql, args...).Scan(&owned)
-	})
-	if err != nil {
-		return unlockError(k.keys, err)
-	}
-	if !owned {
-		k.hold.Taint()
-		return &LostError{Keys: k.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
-	}
-	return nil
 }
 
 // lose runs on the watch's goroutine.
@@ -208,11 +179,63 @@ func (k *Lock) lose(loss *connhold.Loss) {
 	if !k.claim() {
 		return // Unlock is under way and learns of the loss itself
 	}
-	err := lostBy(k.keys, loss)
-	k.end(err)
-	k.settle(err)
-	k.result = err
+	k.result = lostBy(k.keys, loss)
+	k.end(k.result)
+	_ = k.seat.take(context.Background()) // a transaction may be about to find the loss too
+	k.settle(k.result)
+	k.seat.pass()
 	close(k.settled)
+}
+
+// dispose unlocks and gives the session away.
+func (k *Lock) dispose(ctx context.Context) error {
+	start := time.Now()
+	limit := k.locker.config.UnlockTimeout
+	if !k.seat.takeWithin(limit) {
+		return k.abort()
+	}
+	defer k.seat.pass()
+	err := k.release(ctx, limit-time.Since(start))
+	k.settle(err)
+	return err
+}
+
+// abort ends the session under a transaction that does not end.
+func (k *Lock) abort() error {
+	err := wrap("unlock", k.keys, errors.New("a transaction was still running on the session, which was ended"))
+	k.seat.hold.Kill()
+	// Ends when the transaction's function returns; nobody can wait for that.
+	go func() {
+		_ = k.seat.take(context.Background())
+		k.settle(err)
+		k.seat.pass()
+	}()
+	return err
+}
+
+// release unlocks on the server. The caller has the turn.
+func (k *Lock) release(ctx context.Context, limit time.Duration) error {
+	start := time.Now()
+	hold := k.seat.hold
+	if loss := hold.Unwatch(limit); loss != nil {
+		return lostBy(k.keys, loss)
+	}
+	sql, args := unlockAllSQL(k.seat.session), unlockAllArgs(k.targets)
+	if len(k.targets) == 1 {
+		sql, args = unlockSQL(k.targets[0], k.seat.session), k.targets[0].args()
+	}
+	var owned bool
+	err := hold.Run(ctx, limit-time.Since(start), func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, sql, args...).Scan(&owned)
+	})
+	if err != nil {
+		return unlockError(k.keys, err)
+	}
+	if !owned {
+		hold.Taint()
+		return &LostError{Keys: k.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
+	}
+	return nil
 }
 
 // claim makes the caller the one who ends the hold, unless another is already.
@@ -231,12 +254,12 @@ func (k *Lock) claim() bool {
 // settle passes the lock's places on, with the connection if that is clean and
 // can be used there, and tells how the hold ended.
 func (k *Lock) settle(err error) {
-	l := k.locker
-	if !k.hold.IsClean() {
-		l.unpin(k.hold.Destroy)
+	l, hold := k.locker, k.seat.hold
+	if !hold.IsClean() {
+		l.unpin(hold.Destroy)
 		l.vacate(k.targets, k.occupants, nil)
-	} else if used := l.vacate(k.targets, k.occupants, k.hold); !used {
-		l.unpin(k.hold.Release)
+	} else if used := l.vacate(k.targets, k.occupants, hold); !used {
+		l.unpin(hold.Release)
 	}
 	l.mu.Lock()
 	l.leaving--

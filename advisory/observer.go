@@ -63,7 +63,7 @@ func (l *Locker) ended(e End) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("keys", list(e.Lock.keys)), slog.Uint64("pid", uint64(e.Lock.pid)), slog.Duration("held", e.Held),
+		slog.String("keys", list(e.Lock.keys)), slog.Uint64("pid", uint64(e.Lock.seat.pid)), slog.Duration("held", e.Held),
 	}
 	if e.Err != nil {
 		log.LogAttrs(context.Background(), slog.LevelWarn, "lock not held to the end", append(attrs, slog.Any("error", e.Err))...)

@@ -78,6 +78,23 @@ func (h *Hold) Run(ctx context.Context, limit time.Duration, fn func(context.Con
 	return err
 }
 
+// Use calls fn with the connection, for statements that fn bounds by itself. An
+// error of fn's is no harm as long as the connection and its transaction status
+// are in order when fn returns; else the hold can only be destroyed.
+func (h *Hold) Use(fn func(*pgx.Conn) error) error {
+	if h.pin == nil || h.watch != nil {
+		panic("BUG: connhold: use of a connection that is watched or given back")
+	}
+	conn := h.pin.Conn()
+	defer func() { h.dirty = h.dirty || conn.IsClosed() || conn.PgConn().TxStatus() != 'I' }()
+	return fn(conn)
+}
+
+// Kill closes the connection under whoever uses it, which ends the session and
+// leaves the hold to be destroyed. Other than the rest it may be called by
+// anyone at any time before the hold has ended.
+func (h *Hold) Kill() { _ = h.socket().Close() }
+
 // Watch hands the idle session to a goroutine that notices its end. On a loss
 // that goroutine, having left the socket, calls onLost once and ends. onLost
 // may end the hold; it must not block on a concurrent [Hold.Unwatch].
@@ -123,6 +140,9 @@ func (h *Hold) Release() {
 // Taint makes sure that the connection is destroyed at the end of the hold:
 // something has been done to its session that its owner does not know.
 func (h *Hold) Taint() { h.dirty = true }
+
+// IsAlive reports whether the connection is open as far as is known here.
+func (h *Hold) IsAlive() bool { return h.pin != nil && !h.pin.Conn().IsClosed() }
 
 // IsClean reports whether the session may serve somebody else: it is not
 // watched, no statement failed and no transaction is open.

@@ -1,0 +1,54 @@
+package advisory
+
+import (
+	"context"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+)
+
+// Tx runs a transaction on the very session that holds the lock: begin, fn, and
+// commit, or rollback if fn returns an error or panics. If the lock is lost, the
+// session is, and the transaction can't commit. (It can still be that the server
+// gave the lock to another while the commit was under way; see package fencing.)
+// It needs no connection of the pool.
+//
+// It returns fn's error, or that of begin or commit; [ErrUnlocked] or a
+// [LostError] without calling fn if the lock has ended already. One transaction
+// runs at a time: others, and Unlock, wait for it, Unlock not for longer than
+// [Config.UnlockTimeout], after which it ends the session. fn must not unlock.
+//
+// ctx bounds the wait for the turn and the transaction. When it ends in the
+// middle of a statement pgx closes the connection by default, and the lock is
+// lost. While fn runs no heartbeat is sent: a loss shows in fn's next statement,
+// and Done closes when fn has returned.
+func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) error) error {
+	if !k.made() {
+		return ErrNotOwner
+	}
+	if err := k.seat.take(ctx); err != nil {
+		return wrap("transaction on the session of", k.keys, err)
+	}
+	if k.claimed.Load() || k.seat.hold.Unwatch(k.locker.config.HeartbeatTimeout) != nil {
+		k.seat.pass()
+		<-k.ctx.Done() // whoever has claimed it says why, at once
+		return k.Err()
+	}
+	// Also when fn panics.
+	defer k.afterTx()
+	return k.seat.hold.Use(func(conn *pgx.Conn) error {
+		return pgx.BeginTxFunc(ctx, conn, options, fn)
+	})
+}
+
+// afterTx watches the session again, or tells of its loss, and passes the turn.
+func (k *Lock) afterTx() {
+	if k.seat.hold.IsAlive() {
+		k.seat.watch()
+		k.seat.pass()
+		return
+	}
+	k.seat.pass()
+	k.seat.lost(&connhold.Loss{Reason: connhold.Disconnected, Cause: errDiedInTx})
+}

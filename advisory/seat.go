@@ -1,0 +1,52 @@
+package advisory
+
+import (
+	"context"
+	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+)
+
+// seat is a session that holds locks: watched while it idles, and used by one at
+// a time, who has the turn. Whoever takes the turn finds the session watched and
+// must leave it watched, or end it.
+type seat struct {
+	hold    *connhold.Hold
+	session settings
+	pid     uint32
+	limits  connhold.Limits
+	lost    func(*connhold.Loss)
+	turn    chan struct{} // a token in it: somebody has the turn
+}
+
+// newSeat makes a seat of what a contest has won. It is not watched yet. lost is
+// called once if the session dies, without the turn.
+func (l *Locker) newSeat(c *contest, lost func(*connhold.Loss)) *seat {
+	return &seat{
+		hold: c.hold, session: c.session, pid: c.known.pid, lost: lost,
+		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout},
+		turn:   make(chan struct{}, 1),
+	}
+}
+
+// watch has the session watched from now on.
+func (s *seat) watch() { s.hold.Watch(s.limits, s.lost) }
+
+// take waits for the turn.
+func (s *seat) take(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+}
+
+// takeWithin waits for the turn, and reports false if it does not come in time.
+func (s *seat) takeWithin(limit time.Duration) bool {
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return s.take(ctx) == nil
+}
+
+func (s *seat) pass() { <-s.turn }
