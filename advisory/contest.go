@@ -68,6 +68,15 @@ func (c *contest) try(ctx context.Context, l *Locker, t target, name string) err
 	return nil
 }
 
+// prepareSession clears the session and applies the settings without a lock.
+func (c *contest) prepareSession(ctx context.Context, l *Locker, name string) error {
+	sql := fmt.Sprintf("SELECT CASE WHEN %s THEN %s END", cleared, c.session.apply("$1::pg_catalog.text"))
+	return c.hold.Run(ctx, l.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sql, name)
+		return err
+	})
+}
+
 // makeReceipt makes the receipt on a session that has the lock.
 func (c *contest) makeReceipt(ctx context.Context, l *Locker, r request) error {
 	s := script{targets: r.targets, held: len(r.targets), issue: r.issue, known: c.known}

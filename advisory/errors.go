@@ -61,6 +61,9 @@ var (
 	ErrClosed = errors.New("advisory: locker closed")
 )
 
+// errTxRuns: unlocking could not wait for a transaction.
+var errTxRuns = errors.New("a transaction was still running on the session, which was ended")
+
 // errDiedInTx is the cause of a loss that a transaction found; its own error says
 // more.
 var errDiedInTx = errors.New("the connection was closed during a transaction")
@@ -103,6 +106,7 @@ func (e *LostError) Is(target error) bool { return target == ErrLost }
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }
 
+// lostBy makes the error of a loss; keys is nil for that of a whole Session.
 func lostBy(keys []Key, loss *connhold.Loss) *LostError {
 	return &LostError{Keys: keys, Reason: LostReason(loss.Reason), Cause: loss.Cause}
 }
@@ -142,7 +146,7 @@ func (e *callError) Unwrap() error { return e.err }
 func list(keys []Key) string {
 	switch len(keys) {
 	case 0:
-		return "nothing"
+		return "session"
 	case 1:
 		return keys[0].String()
 	default:

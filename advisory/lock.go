@@ -29,6 +29,7 @@ type Lock struct {
 	request
 	occupants []*occupant // its places in the lines, by target
 	seat      *seat
+	in        *Session // whose the seat is, if it is not the lock's own
 	receipt   int64
 	granted   time.Time
 
@@ -174,6 +175,30 @@ func (k *Lock) close(ctx context.Context) error {
 	return err
 }
 
+// endWith ends a lock together with its Session, which has released it, or lost
+// its connection.
+func (k *Lock) endWith(why error) {
+	if !k.claim() {
+		return // Unlock is under way and learns of it
+	}
+	if lost, ok := errors.AsType[*LostError](why); ok {
+		why = &LostError{Keys: k.keys, Reason: lost.Reason, Cause: lost.Cause}
+		k.end(why)
+		k.result = why
+	} else {
+		k.end(why)
+		k.result = wrap("unlock", k.keys, why)
+	}
+	k.leaveLines(why)
+	close(k.settled)
+}
+
+// leaveLines gives up the places of a Session's lock and tells how it ended.
+func (k *Lock) leaveLines(err error) {
+	k.locker.vacate(k.targets, k.occupants, nil)
+	k.locker.ended(End{Lock: k, Held: k.held, Err: err})
+}
+
 // lose runs on the watch's goroutine.
 func (k *Lock) lose(loss *connhold.Loss) {
 	if !k.claim() {
@@ -189,6 +214,11 @@ func (k *Lock) lose(loss *connhold.Loss) {
 
 // dispose unlocks and gives the session away.
 func (k *Lock) dispose(ctx context.Context) error {
+	if k.in != nil {
+		err := k.in.unlock(k)
+		k.leaveLines(err)
+		return err
+	}
 	start := time.Now()
 	limit := k.locker.config.UnlockTimeout
 	if !k.seat.takeWithin(limit) {
@@ -202,7 +232,7 @@ func (k *Lock) dispose(ctx context.Context) error {
 
 // abort ends the session under a transaction that does not end.
 func (k *Lock) abort() error {
-	err := wrap("unlock", k.keys, errors.New("a transaction was still running on the session, which was ended"))
+	err := wrap("unlock", k.keys, errTxRuns)
 	k.seat.hold.Kill()
 	// Ends when the transaction's function returns; nobody can wait for that.
 	go func() {
@@ -244,6 +274,9 @@ func (k *Lock) claim() bool {
 		return false
 	}
 	k.held = time.Since(k.granted)
+	if k.in != nil {
+		return true
+	}
 	l := k.locker
 	l.mu.Lock()
 	defer l.mu.Unlock()

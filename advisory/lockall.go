@@ -66,7 +66,7 @@ func (l *Locker) awaitAll(ctx context.Context, keys []Key, wait bool) (*Lock, er
 	if err := l.takeTurns(ctx, c); err != nil {
 		return nil, err
 	}
-	if !l.begin(ctx, c) {
+	if !l.start(c, func() { l.compete(ctx, c) }) {
 		l.vacate(c.targets, c.occupants, nil)
 		return nil, ErrClosed
 	}
@@ -108,17 +108,17 @@ func (l *Locker) takeTurns(ctx context.Context, c *call) (err error) {
 	return nil
 }
 
-// begin starts to ask the server, unless the Locker is closed.
-func (l *Locker) begin(ctx context.Context, c *call) bool {
+// start runs a call's part on the server, unless the Locker is closed.
+func (l *Locker) start(c *call, do func()) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
 	l.calls[c] = struct{}{}
-	// Ends after an answer of the server, at the latest the one in which ctx
-	// has ended; Close waits for it.
-	l.work.Go(func() { l.compete(ctx, c) })
+	// Ends after an answer of the server, at the latest the one in which its
+	// ctx has ended; Close waits for it.
+	l.work.Go(do)
 	return true
 }
 
@@ -189,13 +189,19 @@ func (l *Locker) deliver(ctx context.Context, c *call, won *contest) bool {
 
 // conclude ends a call that has not got its locks.
 func (l *Locker) conclude(c *call, err error) {
+	if l.end(c) {
+		c.result <- result{err: err}
+	}
+}
+
+// end ends a call, and reports whether its caller is still there.
+func (l *Locker) end(c *call) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.calls, c)
 	if c.abandoned {
 		l.leaving--
 		l.changedLocked()
-		return
 	}
-	c.result <- result{err: err}
+	return !c.abandoned
 }

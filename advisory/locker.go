@@ -30,7 +30,10 @@ type Locker struct {
 	pinned  int // connections pinned or being waited for
 	leaving int // of these, on their way back
 	lines   map[tag]*line
-	calls   map[*call]struct{} // for several locks, that ask the server now
+	calls   map[*call]struct{} // for several locks or for a Session, under way
+
+	sessions map[*Session]struct{}
+	closing  chan struct{} // closed by Close
 	// changed is closed, and made anew, when a connection may have become free
 	// for a lock, or is not going to.
 	changed chan struct{}
@@ -84,6 +87,7 @@ func newLocker(pool *pgxpool.Pool, config *Config, reserve int) (*Locker, error)
 	return &Locker{
 		pool: pool, config: c, size: size, limit: size - c.Reserve,
 		lines: make(map[tag]*line), calls: make(map[*call]struct{}), changed: make(chan struct{}),
+		sessions: make(map[*Session]struct{}), closing: make(chan struct{}),
 	}, nil
 }
 
@@ -97,15 +101,18 @@ func newLocker(pool *pgxpool.Pool, config *Config, reserve int) (*Locker, error)
 // unlocked, and so does Do. Close returns the errors of its unlocks. It may be
 // called more than once.
 func (l *Locker) Close(ctx context.Context) error {
-	held := l.shut()
+	held, sessions := l.shut()
 
 	done := make(chan error, 1)
 	// Ends when all goroutines of the Locker have, each within its bounds.
 	go func() {
-		errs := make([]error, len(held))
+		errs := make([]error, len(held)+len(sessions))
 		var unlocks sync.WaitGroup
 		for i, lock := range held {
 			unlocks.Go(func() { errs[i] = lock.close(ctx) })
+		}
+		for i, session := range sessions {
+			unlocks.Go(func() { errs[len(held)+i] = session.Close(ctx) })
 		}
 		unlocks.Wait()
 		l.work.Wait()
@@ -122,10 +129,14 @@ func (l *Locker) Close(ctx context.Context) error {
 	}
 }
 
-// shut refuses everybody, now and later, and returns the locks that are held.
-func (l *Locker) shut() []*Lock {
+// shut refuses everybody, now and later, and returns what is held: locks with a
+// connection of their own, and Sessions.
+func (l *Locker) shut() ([]*Lock, []*Session) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if !l.closed {
+		close(l.closing)
+	}
 	l.closed = true
 	held := make(map[*Lock]struct{})
 	for _, ln := range l.lines {
@@ -134,7 +145,7 @@ func (l *Locker) shut() []*Lock {
 			ln.stopConnecting()
 		}
 		for _, o := range ln.holders {
-			if o.lock != nil {
+			if o.lock != nil && o.lock.in == nil {
 				held[o.lock] = struct{}{}
 			}
 		}
@@ -142,7 +153,7 @@ func (l *Locker) shut() []*Lock {
 	for c := range l.calls {
 		c.stop(ErrClosed)
 	}
-	return slices.Collect(maps.Keys(held))
+	return slices.Collect(maps.Keys(held)), slices.Collect(maps.Keys(l.sessions))
 }
 
 // ended is ctx's error, with its cause where that says more.

@@ -1,0 +1,56 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+)
+
+func TestBackoff_doublesUpToTenSeconds(t *testing.T) {
+	t.Parallel()
+	for failures, want := range map[int]time.Duration{
+		1: 100 * time.Millisecond, 2: 200 * time.Millisecond, 3: 400 * time.Millisecond, 7: 6400 * time.Millisecond,
+		8: 10 * time.Second, 9: 10 * time.Second, 64: 10 * time.Second, math.MaxInt: 10 * time.Second,
+	} {
+		require.Equal(t, want, advisory.Backoff(failures, 0), failures)
+		require.Equal(t, want/2, advisory.Backoff(failures, 1), failures)
+		for range 100 {
+			d := advisory.Backoff(failures, rand.Float64())
+			require.LessOrEqual(t, d, want)
+			require.GreaterOrEqual(t, d, want/2)
+		}
+	}
+}
+
+func TestPasses_whatOnlyTheCallerCanMendDoesNot(t *testing.T) {
+	t.Parallel()
+	for code, passes := range map[string]bool{
+		"08006": true, "53200": true, "53300": true, "55P03": true, "57P01": true, "57P03": true, "25006": true, "40001": true,
+		"28P01": false, "28000": false, "3D000": false, "3F000": false, "42501": false, "42883": false, "0A000": false,
+	} {
+		err := fmt.Errorf("lock: %w", &pgconn.PgError{Code: code})
+		require.Equal(t, passes, advisory.Passes(err, false), code)
+		require.Equal(t, passes, advisory.Passes(err, true), code)
+	}
+	require.False(t, advisory.Passes(advisory.ErrInvalidKey, true))
+	require.False(t, advisory.Passes(advisory.ErrClosed, true))
+	require.False(t, advisory.Passes(advisory.ErrPooler, true))
+	require.False(t, advisory.Passes(advisory.ErrUnsupportedServer, true))
+	require.True(t, advisory.Passes(advisory.ErrStandby, false), "until it is promoted")
+	require.True(t, advisory.Passes(advisory.ErrLockTableFull, false))
+	require.False(t, advisory.Passes(advisory.ErrPoolExhausted, false))
+	require.True(t, advisory.Passes(advisory.ErrPoolExhausted, true))
+	require.True(t, advisory.Passes(io.ErrUnexpectedEOF, false))
+	require.True(t, advisory.Passes(context.DeadlineExceeded, false), "a deadline of the Locker's own")
+	require.True(t, advisory.Passes(errors.New("anything"), false))
+}

@@ -1,0 +1,210 @@
+package advisory
+
+import (
+	"context"
+	"slices"
+
+	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+)
+
+// operation is one call's part of a Session's round trip: to try its locks, or
+// to unlock them.
+type operation struct {
+	request
+	occupants []*occupant
+	unlocks   bool
+	abandoned bool // its caller has left; guarded by the Session's mu
+	decided   bool // its result is about to be given; guarded likewise
+
+	// The result, written before done is closed.
+	lock *Lock
+	err  error
+	done chan struct{}
+}
+
+// enqueue adds an operation to the next round trip.
+func (s *Session) enqueue(op *operation) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over != nil {
+		return s.over
+	}
+	s.queue = append(s.queue, op)
+	if !s.draining {
+		s.draining = true
+		go s.drain() // ends with the queue; Close waits for it by taking the turn
+	}
+	return nil
+}
+
+// abandon reports whether the caller of op leaves before it was decided.
+func (s *Session) abandon(op *operation) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	op.abandoned = !op.decided
+	return op.abandoned
+}
+
+// drain works off the queue: what has come during one round trip goes into the
+// next.
+func (s *Session) drain() {
+	_ = s.seat.take(context.Background())
+	defer s.seat.pass()
+	if s.isOver() {
+		return
+	}
+	if loss := s.seat.hold.Unwatch(s.locker.config.HeartbeatTimeout); loss != nil {
+		s.end(loss)
+		return
+	}
+	for batch := s.next(); batch != nil; batch = s.next() {
+		if loss := s.run(batch); loss != nil {
+			s.mu.Lock()
+			s.queue = append(batch, s.queue...) // for end to answer
+			s.mu.Unlock()
+			s.end(loss)
+			return
+		}
+	}
+	s.seat.watch()
+}
+
+// next returns the operations of one round trip, and nil when there are none and
+// draining has ended.
+func (s *Session) next() []*operation {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	batch := s.queue
+	s.queue = nil
+	s.draining = batch != nil
+	return batch
+}
+
+// run does the operations of one round trip, and returns the session's loss if
+// it could not.
+func (s *Session) run(batch []*operation) *connhold.Loss {
+	rows := rowsOf(batch)
+	answers, err := s.ask(batchSQL, rows)
+	if err != nil {
+		return s.recover(batch, rows, err)
+	}
+	var undo []row
+	for i, start := 0, 0; i < len(batch); i++ {
+		op := batch[i]
+		mine := answers[start : start+len(op.targets)]
+		undo = append(undo, s.decide(op, rows[start:start+len(op.targets)], mine)...)
+		start += len(op.targets)
+	}
+	if len(undo) > 0 {
+		if _, err := s.ask(batchSQL, undo); err != nil {
+			return asLoss(err)
+		}
+	}
+	for _, op := range batch {
+		s.conclude(op)
+	}
+	return nil
+}
+
+// decide notes the result of an operation, and returns what has to be unlocked
+// again: the part of several locks that was granted, or the locks of a caller
+// who has left.
+func (s *Session) decide(op *operation, rows []row, granted []bool) (undo []row) {
+	all := !slices.Contains(granted, false)
+	if op.unlocks {
+		if !all {
+			s.seat.hold.Taint()
+			op.err = &LostError{Keys: op.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
+		}
+		return nil
+	}
+	s.mu.Lock()
+	op.decided = !op.abandoned
+	s.mu.Unlock()
+	if all && op.decided {
+		return nil
+	}
+	if !all {
+		op.err = errHeldElsewhere
+	}
+	for i, r := range rows {
+		if granted[i] {
+			r.unlock = true
+			undo = append(undo, r)
+		}
+	}
+	return undo
+}
+
+// conclude gives the result.
+func (s *Session) conclude(op *operation) {
+	switch {
+	case op.unlocks:
+		// Its caller vacates.
+	case op.err == nil && op.decided:
+		op.lock = s.newLock(op)
+	default:
+		s.locker.vacate(op.targets, op.occupants, nil)
+	}
+	close(op.done)
+}
+
+// recover finds out what a round trip that failed has done, if the session lives,
+// and makes up for it: the locks of its operations are released.
+func (s *Session) recover(batch []*operation, rows []row, cause error) *connhold.Loss {
+	if connhold.LossFrom(cause) != nil {
+		return connhold.LossFrom(cause)
+	}
+	held, err := s.ask(heldSQL, rows)
+	if err != nil {
+		return asLoss(err)
+	}
+	var undo []row
+	for i, r := range rows {
+		if held[i] {
+			r.unlock = true
+			undo = append(undo, r)
+		}
+	}
+	if len(undo) > 0 {
+		if _, err := s.ask(batchSQL, undo); err != nil {
+			return asLoss(err)
+		}
+	}
+	for _, op := range batch {
+		if !op.unlocks {
+			s.mu.Lock()
+			op.decided = true
+			s.mu.Unlock()
+			op.err = explain(cause)
+		}
+		s.conclude(op)
+	}
+	return nil
+}
+
+// asLoss is for an error after which it is not known what the session holds.
+func asLoss(err error) *connhold.Loss {
+	if loss := connhold.LossFrom(err); loss != nil {
+		return loss
+	}
+	return &connhold.Loss{Reason: connhold.Disconnected, Cause: err}
+}
+
+// ask runs a statement on rows and returns a truth value for each.
+func (s *Session) ask(sql string, rows []row) (answers []bool, err error) {
+	err = s.seat.hold.Run(context.Background(), s.locker.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		result, err := conn.Query(ctx, sql, argsOf(rows)...)
+		if err != nil {
+			return err
+		}
+		answers, err = pgx.CollectRows(result, pgx.RowTo[bool])
+		if err == nil && len(answers) != len(rows) {
+			err = errWrongAnswer
+		}
+		return err
+	})
+	return answers, err
+}

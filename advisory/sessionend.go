@@ -1,0 +1,107 @@
+package advisory
+
+import (
+	"context"
+	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+)
+
+// newLock makes the Lock of an operation that was granted.
+func (s *Session) newLock(op *operation) *Lock {
+	k := &Lock{
+		locker: s.locker, request: op.request, occupants: op.occupants,
+		seat: s.seat, in: s, granted: time.Now(), settled: make(chan struct{}),
+	}
+	k.ctx, k.end = context.WithCancelCause(context.Background())
+	l := s.locker
+	l.mu.Lock()
+	for _, o := range op.occupants {
+		o.lock = k
+	}
+	l.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.locks[k] = struct{}{}
+	return k
+}
+
+// unlock is Lock.Unlock's part for a lock of the Session.
+func (s *Session) unlock(k *Lock) error {
+	op := &operation{request: k.request, unlocks: true, done: make(chan struct{})}
+	err := s.enqueue(op)
+	if err == nil {
+		select {
+		case <-op.done:
+			err = op.err
+		case <-time.After(s.locker.config.UnlockTimeout + s.locker.config.HeartbeatTimeout): // one round trip may be under way
+			s.kill()
+			err = wrap("unlock", k.keys, errTxRuns)
+		}
+	}
+	s.mu.Lock()
+	delete(s.locks, k)
+	s.mu.Unlock()
+	return err
+}
+
+// kill ends the session under a transaction that does not end; whoever runs it
+// finds out.
+func (s *Session) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over == nil { // else the connection may be somebody else's by now
+		s.seat.hold.Kill()
+	}
+}
+
+// lose runs on the watch's goroutine.
+func (s *Session) lose(loss *connhold.Loss) {
+	_ = s.seat.take(context.Background())
+	defer s.seat.pass()
+	if !s.isOver() { // else the round trip that met the loss has told
+		s.end(loss)
+	}
+}
+
+func (s *Session) isOver() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.over != nil
+}
+
+// end ends the Session because its connection has died. The caller has the turn.
+func (s *Session) end(loss *connhold.Loss) {
+	s.seat.hold.Taint()
+	s.finish(lostBy(nil, loss))
+}
+
+// finish ends all that is left of the Session: it refuses what waits, tells each
+// lock, and gives the connection away. The caller has the turn.
+func (s *Session) finish(why error) {
+	s.mu.Lock()
+	s.over = why
+	queue, locks := s.queue, s.locks
+	s.queue, s.locks, s.draining = nil, nil, false
+	s.mu.Unlock()
+
+	l := s.locker
+	if s.seat.hold.IsClean() {
+		l.unpin(s.seat.hold.Release)
+	} else {
+		l.unpin(s.seat.hold.Destroy)
+	}
+	for _, op := range queue {
+		s.mu.Lock()
+		op.decided = true
+		s.mu.Unlock()
+		op.err = why
+		s.conclude(op)
+	}
+	for k := range locks {
+		k.endWith(why)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.sessions, s)
+}
