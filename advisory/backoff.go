@@ -18,12 +18,15 @@ func backoff(failures int, jitter float64) time.Duration {
 	return pause - time.Duration(jitter*float64(pause/2))
 }
 
-// pause reports false if ctx ended first.
-func pause(ctx context.Context, d time.Duration) bool {
+// pause ends early when the Locker is closed, and reports false if ctx ended
+// first.
+func (l *Locker) pause(ctx context.Context, d time.Duration) bool {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
 	case <-timer.C:
+		return true
+	case <-l.closing:
 		return true
 	case <-ctx.Done():
 		return false

@@ -17,6 +17,7 @@ type request struct {
 	keys    []Key    // as given
 	targets []target // in order, each once
 	issue   grant.Issue
+	slots   *Semaphore // nil but for a slot of a semaphore
 }
 
 // contest is one connection's contention for a request, and how far it has come.
@@ -31,6 +32,7 @@ type contest struct {
 	granted bool // all of them
 	issue   grant.Issue
 	receipt int64 // of issue; 0 until it is made
+	slot    int   // of a semaphore
 }
 
 // issueLimit is how long an Issue may wait in the database beyond the time for
@@ -41,6 +43,9 @@ const issueLimit = time.Second
 // session may hold them all the same: it can only be destroyed.
 func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) error {
 	name := lockName(r.keys, c.hold.ParameterStatus("application_name"))
+	if r.slots != nil {
+		return c.askSlot(ctx, l, r, name, wait)
+	}
 	if !wait && len(r.targets) == 1 && r.issue.IsZero() {
 		return c.try(ctx, l, r.targets[0], name)
 	}
@@ -84,44 +89,49 @@ func (c *contest) makeReceipt(ctx context.Context, l *Locker, r request) error {
 }
 
 func (c *contest) run(ctx context.Context, limit time.Duration, text string, targets int, issue grant.Issue) error {
-	var held int
-	var receipt int64
+	var answer []*int64
 	err := c.hold.Run(ctx, limit, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		held, receipt, err = runScript(ctx, conn, text)
+		answer, err = runScript(ctx, conn, text)
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	c.asked, c.stale = true, 0
-	c.held, c.granted = held, held == targets
-	c.issue, c.receipt = issue, receipt
+	c.held = int(*answer[0])
+	c.granted = c.held == targets
+	c.issue, c.receipt = issue, 0
+	if answer[1] != nil {
+		c.receipt = *answer[1]
+	}
 	return nil
 }
 
-// runScript returns what a script selects.
-func runScript(ctx context.Context, conn *pgx.Conn, text string) (held int, receipt int64, err error) {
+// runScript returns the two numbers that a script selects; nil is NULL.
+func runScript(ctx context.Context, conn *pgx.Conn, text string) ([]*int64, error) {
 	results, err := conn.PgConn().Exec(ctx, text).ReadAll()
 	if err != nil {
-		return 0, 0, err
+		return nil, err
 	}
 	if len(results) < 2 {
-		return 0, 0, fmt.Errorf("the server answered %d of the statements", len(results))
+		return nil, fmt.Errorf("the server answered %d of the statements", len(results))
 	}
 	rows := results[len(results)-2].Rows // the last is COMMIT
 	if len(rows) != 1 || len(rows[0]) != 2 {
-		return 0, 0, fmt.Errorf("the server answered with %d rows", len(rows))
+		return nil, fmt.Errorf("the server answered with %d rows", len(rows))
 	}
-	if held, err = strconv.Atoi(string(rows[0][0])); err != nil {
-		return 0, 0, fmt.Errorf("the server's answer: %w", err)
+	answer := make([]*int64, 2)
+	for i, text := range rows[0] {
+		if text == nil {
+			continue
+		}
+		n, err := strconv.ParseInt(string(text), 10, 64)
+		if err != nil {
+			return nil, fmt.Errorf("the server's answer: %w", err)
+		}
+		answer[i] = &n
 	}
-	if rows[0][1] == nil {
-		return held, 0, nil
-	}
-	if receipt, err = strconv.ParseInt(string(rows[0][1]), 10, 64); err != nil {
-		return 0, 0, fmt.Errorf("the server's receipt: %w", err)
-	}
-	return held, receipt, nil
+	return answer, nil
 }
 
 // giveBack ends the connection's part: whatever the session holds is released,

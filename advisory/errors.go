@@ -51,6 +51,10 @@ var (
 	// no room for one more lock. Nothing is kept.
 	ErrLockTableFull = errors.New("advisory: the server's lock table is full")
 
+	// ErrLimitDiffers is returned by a Semaphore's methods while somebody uses
+	// the same name with another limit.
+	ErrLimitDiffers = errors.New("advisory: the semaphore's limit differs")
+
 	// ErrInvalidKey is returned by the locking methods for a Key that can't
 	// name a lock.
 	ErrInvalidKey = errors.New("advisory: invalid key")

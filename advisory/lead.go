@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -41,8 +40,7 @@ import (
 //   - An error that matches ctx's, and its cause, when ctx has ended. If this
 //     was the leader, fn has returned and the lock is free by then; what fn
 //     and Unlock returned is joined, and nil doesn't count.
-//   - An error that matches ErrClosed when [Locker.Close] was called. A pause is
-//     sat out first.
+//   - An error that matches ErrClosed when [Locker.Close] was called.
 //   - At once, an error of the campaign that no waiting mends: ErrInvalidKey,
 //     ErrPooler, ErrUnsupportedServer, a pool that is closed, and a server that
 //     refuses the login, the database or the statement (SQLSTATE classes 0A, 28,
@@ -90,7 +88,7 @@ func (l *Locker) LeadIssuing(ctx context.Context, key Key, issue grant.Issue, fn
 			return err
 		}
 		failures++
-		if !pause(ctx, backoff(failures, rand.Float64())) {
+		if !l.pause(ctx, backoff(failures, rand.Float64())) {
 			return leadEnded(ctx, []Key{key}, err)
 		}
 	}
@@ -134,8 +132,8 @@ func passes(err error, hasLed bool) bool {
 		return false
 	case errors.Is(err, ErrPoolExhausted):
 		return hasLed
-	case strings.HasSuffix(err.Error(), "closed pool"):
-		return false // pgxpool has no value to test for
+	case errors.Is(err, errPoolClosed):
+		return false
 	}
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok || len(pgErr.Code) < 2 {

@@ -27,6 +27,7 @@ import (
 type Lock struct {
 	locker *Locker
 	request
+	locks     []target    // on the server
 	occupants []*occupant // its places in the lines, by target
 	seat      *seat
 	in        *Session // whose the seat is, if it is not the lock's own
@@ -49,11 +50,16 @@ type Lock struct {
 // Locker's mu, so that nobody can unlock what is not watched yet.
 func (l *Locker) newLock(r request, occupants []*occupant, c *contest) *Lock {
 	k := &Lock{
-		locker: l, request: r, occupants: occupants,
+		locker: l, request: r, locks: r.targets, occupants: occupants,
 		granted: time.Now(), settled: make(chan struct{}),
 	}
 	if !r.issue.IsZero() {
 		k.receipt = c.receipt
+	}
+	if s := r.slots; s != nil {
+		slot := s.slot(c.slot)
+		k.keys = []Key{slot}
+		k.locks = []target{{tag: slot.tag()}, {tag: tag{id: s.announcement()}, shared: true}}
 	}
 	k.ctx, k.end = context.WithCancelCause(context.Background())
 	for _, o := range occupants {
@@ -73,9 +79,10 @@ func (k *Lock) Keys() []Key {
 }
 
 // BackendPID is the process id of the server backend whose session holds the
-// lock, as in pg_locks and pg_stat_activity; 0 for a nil Lock.
+// lock, as in pg_locks and pg_stat_activity; 0 for a Lock that is nil or was not made by
+// a Locker.
 func (k *Lock) BackendPID() uint32 {
-	if k == nil {
+	if !k.made() {
 		return 0
 	}
 	return k.seat.pid
@@ -182,14 +189,14 @@ func (k *Lock) endWith(why error) {
 		return // Unlock is under way and learns of it
 	}
 	if lost, ok := errors.AsType[*LostError](why); ok {
-		why = &LostError{Keys: k.keys, Reason: lost.Reason, Cause: lost.Cause}
-		k.end(why)
-		k.result = why
+		k.result = &LostError{Keys: k.keys, Reason: lost.Reason, Cause: lost.Cause}
+		k.end(k.result)
+		k.leaveLines(k.result)
 	} else {
 		k.end(why)
+		k.leaveLines(nil) // the Session has unlocked it in good order
 		k.result = wrap("unlock", k.keys, why)
 	}
-	k.leaveLines(why)
 	close(k.settled)
 }
 
@@ -250,9 +257,9 @@ func (k *Lock) release(ctx context.Context, limit time.Duration) error {
 	if loss := hold.Unwatch(limit); loss != nil {
 		return lostBy(k.keys, loss)
 	}
-	sql, args := unlockAllSQL(k.seat.session), unlockAllArgs(k.targets)
-	if len(k.targets) == 1 {
-		sql, args = unlockSQL(k.targets[0], k.seat.session), k.targets[0].args()
+	sql, args := unlockAllSQL(k.seat.session), unlockAllArgs(k.locks)
+	if len(k.locks) == 1 {
+		sql, args = unlockSQL(k.locks[0], k.seat.session), k.locks[0].args()
 	}
 	var owned bool
 	err := hold.Run(ctx, limit-time.Since(start), func(ctx context.Context, conn *pgx.Conn) error {

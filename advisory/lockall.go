@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -40,6 +41,7 @@ type call struct {
 
 func (l *Locker) acquireAll(ctx context.Context, verb string, keys []Key, wait bool) (*Lock, error) {
 	start := time.Now()
+	keys = slices.Clone(keys)
 	lock, err := l.awaitAll(ctx, keys, wait)
 	if err != nil {
 		err = wrap(verb, keys, err)

@@ -8,7 +8,9 @@ import (
 
 // Observer is told what happens to the locks of a [Locker], for metrics and
 // traces. Its methods are called from many goroutines at the same time, and the
-// call that they tell of waits for them: they must not block.
+// call that they tell of waits for them: they must not block. A lock that is lost
+// at once can have ended before its attempt is told of. Locks inside the caller's
+// own transaction, as LockTx takes them, are not told of.
 type Observer interface {
 	// Attempted is called when a call that locks is about to return, from its
 	// goroutine and with its context.

@@ -8,6 +8,8 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
+var errPoolClosed = errors.New("closed pool")
+
 // connect pins a connection for the contest and meets its session.
 func (c *contest) connect(ctx context.Context, l *Locker) error {
 	if err := l.reserve(ctx); err != nil {
@@ -16,6 +18,9 @@ func (c *contest) connect(ctx context.Context, l *Locker) error {
 	hold, err := l.pin(ctx)
 	if err != nil {
 		l.unpin(func() {})
+		if err.Error() == "closed pool" { // pgxpool has no value to test for
+			err = errPoolClosed
+		}
 		return fmt.Errorf("get a connection: %w", err)
 	}
 	c.hold = hold

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -141,6 +142,7 @@ func (s *Session) BackendPID() uint32 { return s.seat.pid }
 
 func (s *Session) tryAll(ctx context.Context, verb string, keys []Key, shared bool) (*Lock, error) {
 	start := time.Now()
+	keys = slices.Clone(keys)
 	lock, err := s.try(ctx, keys, shared)
 	if err != nil {
 		err = wrap(verb, keys, err)

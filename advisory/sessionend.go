@@ -10,7 +10,7 @@ import (
 // newLock makes the Lock of an operation that was granted.
 func (s *Session) newLock(op *operation) *Lock {
 	k := &Lock{
-		locker: s.locker, request: op.request, occupants: op.occupants,
+		locker: s.locker, request: op.request, locks: op.targets, occupants: op.occupants,
 		seat: s.seat, in: s, granted: time.Now(), settled: make(chan struct{}),
 	}
 	k.ctx, k.end = context.WithCancelCause(context.Background())

@@ -83,20 +83,23 @@ type script struct {
 	session settings
 }
 
+// beginScript begins a transaction of the script's own, in read committed: an
+// older snapshot must not fail what an Issue writes, whatever the role's default
+// is. Until its end statement_timeout, and transaction_timeout where there is
+// one, are out of force: a role's settings are meant for its queries and not for
+// a wait for a lock.
+func beginScript(majorVersion int) string {
+	text := "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0; SET LOCAL search_path = pg_catalog, pg_temp; "
+	if majorVersion >= 17 {
+		text += "SET LOCAL transaction_timeout = 0; "
+	}
+	return text
+}
+
 // String is the text. It selects how many locks are held and, when these are
-// all, the receipt.
-//
-// It runs in a transaction of its own, in read committed: an older snapshot must
-// not fail what an Issue writes, whatever the role's default is. Until its end
-// statement_timeout, and transaction_timeout where there is one, are out of
-// force: a role's settings are meant for its queries and not for a wait for a
-// lock. The text of the block is the same for all locks, and their numbers are
+// all, the receipt. The text of the block is the same for all locks, and their numbers are
 // constants of a SELECT, for the sake of pg_stat_statements.
 func (s script) String() string {
-	noTransactionTimeout := ""
-	if s.known.major >= 17 {
-		noTransactionTimeout = "SET LOCAL transaction_timeout = 0; "
-	}
 	grant := "1::bigint"
 	if !s.issue.IsZero() {
 		grant = s.issue.SQL()
@@ -104,8 +107,7 @@ func (s script) String() string {
 	if s.held < len(s.targets) { // else the settings are applied already
 		grant = fmt.Sprintf("CASE WHEN %s THEN %s END", s.session.apply(hexText(s.name)), grant)
 	}
-	return "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0; " + noTransactionTimeout +
-		"SET LOCAL search_path = pg_catalog, pg_temp; " +
+	return beginScript(s.known.major) +
 		fmt.Sprintf("SELECT set_config('pgadvisory.pairs', '%s', true), set_config('pgadvisory.shared', '%s', true), set_config('pgadvisory.ids', '%s', true), "+
 			"set_config('pgadvisory.held', '%d', true), set_config('pgadvisory.wait', '%d', true); ",
 			array(s.targets, func(t target) string { return strconv.FormatBool(t.pair) }),

@@ -10,6 +10,10 @@ import (
 type tag struct {
 	pair bool
 	id   int64 // as in Key
+
+	// semaphore marks the line of a semaphore, which is no lock of its own:
+	// the server's locks are its slots and its announcement.
+	semaphore bool
 }
 
 func (k Key) tag() tag { return tag{pair: k.kind == pairKey, id: k.id} }

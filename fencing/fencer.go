@@ -101,6 +101,16 @@ func (f *Fencer) TryDo(ctx context.Context, resource string, fn func(context.Con
 	return critical.Run(ctx, lease, fn)
 }
 
+// Lead makes this process a candidate of whom one leads at a time, as
+// [advisory.Locker.Lead] does. Each term comes with a token of its own, higher
+// than all before it.
+func (f *Fencer) Lead(ctx context.Context, resource string, fn func(context.Context, *Lease) error) error {
+	err := f.locker.LeadIssuing(ctx, advisory.Name(resource), issue(resource), func(ctx context.Context, lock *advisory.Lock) error {
+		return fn(ctx, &Lease{Lock: lock, fencer: f, resource: resource})
+	})
+	return Translate(err)
+}
+
 func issue(resource string) grant.Issue { return grant.Issue{Func: issueFunc, Arg: resource} }
 
 func (f *Fencer) lease(resource string, lock *advisory.Lock, err error) (*Lease, error) {
