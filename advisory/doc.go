@@ -7,6 +7,18 @@
 //
 // It needs nothing installed in the database.
 //
+// # What there is
+//
+//	Locker.Lock, TryLock, Do, TryDo    one lock, waiting for it or not
+//	Locker.RLock, TryRLock             in the shared mode
+//	Locker.LockAll, TryLockAll         several, all or none
+//	Locker.Session                     many on one connection
+//	Locker.Semaphore                   up to a number of holders
+//	Locker.Lead                        leader election
+//	Lock.Tx                            a transaction on the session that holds
+//	LockTx and its siblings            for the rest of the caller's transaction
+//	Inspect                            who holds, and who waits
+//
 // # What it guarantees
 //
 //   - While the session that holds a lock lives, the server grants the lock to
@@ -34,15 +46,14 @@
 //
 // The same gap, bounded by [Config.Heartbeat] + [Config.HeartbeatTimeout],
 // opens on this side when a network goes silent. On the server's side, a lock
-// whose holder vanished without a word stays held until the server's own TCP
-// keepalive ends the session: with the defaults of Linux and PostgreSQL after
-// about two hours, with tcp_keepalives_idle, _interval and _count set lower,
-// sooner (manual, section 20.3.2).
+// whose holder vanished without a word stays held for [Config.VanishTimeout]:
+// the session is told to give up its client after that.
 //
-// Locks are local to a database, and to a server: a standby has locks of its
-// own, and so has a database that was promoted while another still runs. They
-// need a session, which a pooler in transaction mode does not keep. They are
-// not re-entrant, not upgradable and not strictly fair between sessions.
+// Locks are local to a database, and to a server: a standby, which is refused,
+// has locks of its own, and so has a database that was promoted while another
+// still runs. They need a session, which a pooler in transaction mode does not
+// keep; it is refused, and [LockTx] is for those behind it. They are not
+// re-entrant, not upgradable and not strictly fair between sessions.
 //
 // # When not to use it
 //
@@ -67,9 +78,15 @@
 //
 // # Connections
 //
-// Each lock that is held pins one connection of the pool, and so do the calls
-// that wait for one key, together, for as long as they wait on the server. A
-// [Locker] leaves [Config.Reserve] connections to others and answers
-// [ErrPoolExhausted] instead of taking them, because the work that a lock guards
-// usually needs a connection too.
+// Each lock that is held pins one connection of the pool, as does each call that
+// asks the server. Calls that wait for one key use one connection together; those
+// that wait for a lock which this process holds use none. A [Locker] leaves
+// [Config.Reserve] connections to others and answers [ErrPoolExhausted] instead
+// of taking them, because the work that a lock guards usually needs a connection
+// too. A [Session] pins one for all of its locks.
+//
+// While a session holds locks its application_name says which, for
+// pg_stat_activity, and its timeouts are those of a holder: it is not ended for
+// idling, and ended when its client vanishes. All is put back when the connection
+// returns to the pool.
 package advisory
