@@ -101,3 +101,15 @@ func (k Key) validate() error {
 		return nil
 	}
 }
+
+func validateAll(keys []Key) error {
+	if len(keys) == 0 {
+		return fmt.Errorf("%w: there is none", ErrInvalidKey)
+	}
+	for _, k := range keys {
+		if err := k.validate(); err != nil {
+			return err
+		}
+	}
+	return nil
+}

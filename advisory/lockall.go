@@ -51,13 +51,8 @@ func (l *Locker) acquireAll(ctx context.Context, verb string, keys []Key, wait b
 }
 
 func (l *Locker) awaitAll(ctx context.Context, keys []Key, wait bool) (*Lock, error) {
-	if len(keys) == 0 {
-		return nil, fmt.Errorf("%w: there is none", ErrInvalidKey)
-	}
-	for _, k := range keys {
-		if err := k.validate(); err != nil {
-			return nil, err
-		}
+	if err := validateAll(keys); err != nil {
+		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, ended(ctx)

@@ -3,7 +3,6 @@ package advisory
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -152,13 +151,8 @@ func (s *Session) tryAll(ctx context.Context, verb string, keys []Key, shared bo
 }
 
 func (s *Session) try(ctx context.Context, keys []Key, shared bool) (*Lock, error) {
-	if len(keys) == 0 {
-		return nil, fmt.Errorf("%w: there is none", ErrInvalidKey)
-	}
-	for _, k := range keys {
-		if err := k.validate(); err != nil {
-			return nil, err
-		}
+	if err := validateAll(keys); err != nil {
+		return nil, err
 	}
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
