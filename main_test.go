@@ -26,7 +26,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	childproc.Main(map[string]childproc.Role{"exporter": exporter})
+	childproc.Main(map[string]childproc.Role{"exporter": exporter, "worker": worker})
 	pgtest.Main(m)
 }
 

@@ -67,39 +67,53 @@ func (l *Locker) firstMeet(ctx context.Context, conn *pgx.Conn) (*acquaintance, 
 	if engine := stubEngine(conn.PgConn()); engine != "" {
 		return nil, unsupported(engine)
 	}
-	var pid int32
-	var recovering bool
-	var version string
-	if err := conn.QueryRow(ctx, meetSQL).Scan(&pid, &recovering, &version); err != nil {
+	answer, err := askUnprepared(ctx, conn, meetSQL)
+	if err != nil {
 		return nil, err
 	}
-	known := &acquaintance{pid: uint32(pid), linux: strings.Contains(version, "linux")}
+	pid, recovering, version := answer[0], answer[1] == "t", answer[2]
+	known := &acquaintance{linux: strings.Contains(version, "linux")}
 	switch n, _ := fmt.Sscanf(version, "PostgreSQL %d", &known.major); {
 	case n != 1, known.major < oldestServer:
 		return nil, unsupported(version)
 	case recovering:
 		return nil, errStandby
+	}
+	if _, err := fmt.Sscan(pid, &known.pid); err != nil {
+		return nil, fmt.Errorf("the server's answer: %w", err)
+	}
+	switch {
 	case known.pid == conn.PgConn().PID():
 		return known, nil
 	case !l.config.SessionPooler:
 		return nil, fmt.Errorf("%w: the session's backend is %d and the connection was told %d; connect to the server itself, "+
 			"or set Config.SessionPooler if the pooler is in session mode", ErrPooler, known.pid, conn.PgConn().PID())
 	}
-	return known, confirmSession(ctx, conn, known.pid)
+	// One that lends a backend for a transaction may lend another one now.
+	again, err := askUnprepared(ctx, conn, "SELECT pg_catalog.pg_backend_pid()")
+	if err == nil && again[0] != pid {
+		err = fmt.Errorf("%w: one session's statements ran on the backends %s and %s; "+
+			"the pooler must be in session mode", ErrPooler, pid, again[0])
+	}
+	return known, err
 }
 
-// confirmSession asks a second time behind a pooler: one that lends a backend
-// for a transaction may lend another one now.
-func confirmSession(ctx context.Context, conn *pgx.Conn, pid uint32) error {
-	var again int32
-	if err := conn.QueryRow(ctx, "SELECT pg_catalog.pg_backend_pid()").Scan(&again); err != nil {
-		return err
+// askUnprepared returns the one row of a query, in text. A prepared statement
+// would be left on a backend that a pooler has only lent, or meet one of another
+// client there.
+func askUnprepared(ctx context.Context, conn *pgx.Conn, sql string) ([]string, error) {
+	results, err := conn.PgConn().Exec(ctx, sql).ReadAll()
+	if err != nil {
+		return nil, err
 	}
-	if uint32(again) != pid {
-		return fmt.Errorf("%w: one session's statements ran on the backends %d and %d; "+
-			"the pooler must be in session mode", ErrPooler, pid, uint32(again))
+	if len(results) != 1 || len(results[0].Rows) != 1 {
+		return nil, fmt.Errorf("the server answered with %d results", len(results))
 	}
-	return nil
+	answer := make([]string, len(results[0].Rows[0]))
+	for i, text := range results[0].Rows[0] {
+		answer[i] = string(text)
+	}
+	return answer, nil
 }
 
 // stubEngine names an engine that speaks PostgreSQL's protocol and whose

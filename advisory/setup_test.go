@@ -31,7 +31,12 @@ func setup(t *testing.T, configure ...func(*pgxpool.Config)) *bundle {
 
 func setupConfig(t *testing.T, config *advisory.Config, configure ...func(*pgxpool.Config)) *bundle {
 	t.Helper()
-	db := pgtest.New(t)
+	return setupOn(t, pgtest.New(t), config, configure...)
+}
+
+// setupOn is setupConfig on a database that is there.
+func setupOn(t *testing.T, db *pgtest.Database, config *advisory.Config, configure ...func(*pgxpool.Config)) *bundle {
+	t.Helper()
 	b := &bundle{db: db, raw: db.Pool(t)}
 	b.pool, b.locker = b.another(t, config, configure...)
 	return b

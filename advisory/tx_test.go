@@ -121,7 +121,7 @@ func TestLockTx_thatDoesNotEndIsEndedByUnlock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	exec(t, b.session(t), "CREATE TABLE t (x int)")
-	pool, locker := b.another(t, &advisory.Config{UnlockTimeout: 50 * time.Millisecond})
+	pool, locker := b.another(t, &advisory.Config{UnlockTimeout: 500 * time.Millisecond})
 	lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 	require.NoError(t, err)
 	inside, goOn := make(chan struct{}), make(chan struct{})

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strconv"
 	"time"
 
 	"github.com/jackc/pgx/v5/stdlib"
@@ -33,7 +34,12 @@ type locker struct{}
 // SessionLock waits for the lock. It asks again and again instead of waiting
 // on the server, where a waiting session holds back CREATE INDEX CONCURRENTLY
 // and with it, perhaps, the holder.
+//
+// A pooler is refused: one that keeps no session would leave the lock behind.
 func (locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
+	if err := refusePooler(ctx, conn); err != nil {
+		return err
+	}
 	for {
 		var locked bool
 		err := conn.QueryRowContext(ctx, "SELECT pg_try_advisory_lock("+lockKey.SQL()+")").Scan(&locked)
@@ -51,6 +57,23 @@ func (locker) SessionLock(ctx context.Context, conn *sql.Conn) error {
 			return waitEnded(ctx)
 		}
 	}
+}
+
+// refusePooler asks without a prepared statement, which a pooler may not keep
+// either.
+func refusePooler(ctx context.Context, conn *sql.Conn) error {
+	return conn.Raw(func(driverConn any) error {
+		pgConn := driverConn.(*stdlib.Conn).Conn().PgConn()
+		results, err := pgConn.Exec(ctx, "SELECT pg_catalog.pg_backend_pid()").ReadAll()
+		if err != nil {
+			return fmt.Errorf("lock: %w", err)
+		}
+		if pid := string(results[0].Rows[0][0]); pid != strconv.FormatUint(uint64(pgConn.PID()), 10) {
+			return fmt.Errorf("%w: the session's backend is %s and the connection was told %d; connect to the server itself",
+				advisory.ErrPooler, pid, pgConn.PID())
+		}
+		return nil
+	})
 }
 
 func waitEnded(ctx context.Context) error {

@@ -28,8 +28,9 @@ type Querier interface {
 }
 
 // Up installs fencing, or brings it to the newest version; it does nothing if
-// it is there already. It needs one connection of the pool, and the privilege
-// to create a schema in its database.
+// it is there already. It needs one connection of the pool, which must lead to
+// the server itself and not to a pooler (advisory.ErrPooler), and the privilege to
+// create a schema in its database.
 //
 // Concurrent calls, in other processes too, wait for each other; ctx bounds the
 // wait and the migrations. Each migration is one transaction: after an error

@@ -1,0 +1,215 @@
+package advisory_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
+)
+
+// behindPgBouncer is setupConfig with a PgBouncer between the Lockers and the
+// server. The observer does without.
+func behindPgBouncer(t *testing.T, mode string, config *advisory.Config, configure ...func(*pgxpool.Config)) *bundle {
+	t.Helper()
+	direct := pgtest.New(t)
+	pooled := *direct
+	pooled.DSN = direct.PgBouncer(t, mode, "default_pool_size = 20")
+	b := &bundle{db: &pooled, raw: direct.Pool(t)}
+	b.pool, b.locker = b.another(t, config, configure...)
+	return b
+}
+
+func simpleProtocol(c *pgx.ConnConfig) { c.DefaultQueryExecMode = pgx.QueryExecModeSimpleProtocol }
+
+// locking are the methods that lock.
+var locking = []struct {
+	name string
+	call func(context.Context, *advisory.Locker) (*advisory.Lock, error)
+}{
+	{"TryLock", func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
+		return l.TryLock(ctx, advisory.ID(7))
+	}},
+	{"Lock", func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
+		return l.Lock(ctx, advisory.ID(7))
+	}},
+	{"TryRLock", func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
+		return l.TryRLock(ctx, advisory.ID(7))
+	}},
+	{"RLock", func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
+		return l.RLock(ctx, advisory.ID(7))
+	}},
+	{"TryLockAll", func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
+		return l.TryLockAll(ctx, ids(7, 8)...)
+	}},
+	{"LockAll", func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
+		return l.LockAll(ctx, ids(7, 8)...)
+	}},
+}
+
+// lockingToo are those with an object of their own.
+var lockingToo = []struct {
+	name string
+	call func(context.Context, *advisory.Locker) (*advisory.Lock, error)
+}{
+	{"TryAcquire", func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
+		return l.Semaphore("case 45", 2).TryAcquire(ctx)
+	}},
+	{"Acquire", func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
+		return l.Semaphore("case 45", 2).Acquire(ctx)
+	}},
+	{"Session", func(ctx context.Context, l *advisory.Locker) (*advisory.Lock, error) {
+		s, err := l.Session(ctx)
+		if err != nil {
+			return nil, err
+		}
+		return s.TryLock(ctx, advisory.ID(7))
+	}},
+}
+
+// refuses requires that no method locks, the first time and later, and that each
+// leaves nothing behind.
+func (b *bundle) refuses(t *testing.T, want error, advice string) {
+	t.Helper()
+	for range 2 {
+		for _, m := range slices.Concat(locking, lockingToo) {
+			lock, err := m.call(t.Context(), b.locker)
+			require.ErrorIs(t, err, want, m.name)
+			require.ErrorContains(t, err, advice, m.name)
+			require.Nil(t, lock, m.name)
+			require.Zero(t, b.granted(t), m.name)
+			require.Zero(t, b.pool.Stat().TotalConns(), "%s: the connection is destroyed", m.name)
+		}
+	}
+	b.leakCheck(t)
+}
+
+// Cases 45, 47 and 51: the pooler is found out before anything is locked.
+func TestLocker_refusesAPoolerThatLendsBackendsForATransaction(t *testing.T) {
+	t.Parallel()
+	b := behindPgBouncer(t, "transaction", nil)
+	b.refuses(t, advisory.ErrPooler, "connect to the server itself")
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var clients sync.WaitGroup
+	for range 4 { // that have queries
+		conn := b.db.Conn(t, simpleProtocol)
+		clients.Go(func() {
+			for ctx.Err() == nil {
+				if _, err := conn.Exec(context.Background(), "SELECT pg_sleep(0.0001)"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	for range 5 {
+		b.refuses(t, advisory.ErrPooler, "connect to the server itself")
+	}
+	cancel()
+	clients.Wait()
+}
+
+func TestLocker_refusesAPoolerThatLendsBackendsForAStatement(t *testing.T) {
+	t.Parallel()
+	b := behindPgBouncer(t, "statement", nil)
+	b.refuses(t, advisory.ErrPooler, "connect to the server itself")
+}
+
+// Even a pooler in session mode: nothing tells from outside which mode it is.
+func TestLocker_refusesAPoolerUnlessItIsSaidToKeepSessions(t *testing.T) {
+	t.Parallel()
+	b := behindPgBouncer(t, "session", nil)
+	b.refuses(t, advisory.ErrPooler, "set Config.SessionPooler if the pooler is in session mode")
+}
+
+// occupier is a client that keeps the backend, once the Locker has met it, for
+// a transaction of its own.
+type occupier struct {
+	t      *testing.T
+	client *pgx.Conn
+	pid    int // of the backend that it keeps
+}
+
+func (*occupier) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	return context.WithValue(ctx, occupierKey{}, strings.Contains(data.SQL, "pg_is_in_recovery"))
+}
+
+func (o *occupier) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	if met, _ := ctx.Value(occupierKey{}).(bool); met {
+		o.occupy()
+	}
+}
+
+// occupy begins a transaction. PgBouncer lends the backend that was used last.
+func (o *occupier) occupy() {
+	if err := errors.Join(
+		func() error { _, err := o.client.Exec(context.Background(), "BEGIN"); return err }(),
+		o.client.QueryRow(context.Background(), "SELECT pg_backend_pid()").Scan(&o.pid),
+	); err != nil {
+		o.t.Error(err)
+	}
+}
+
+type occupierKey struct{}
+
+func TestLocker_findsOutAPoolerThatDoesNotKeepItsPromise(t *testing.T) {
+	t.Parallel()
+	for _, m := range slices.Concat(locking, lockingToo) {
+		o := &occupier{t: t}
+		b := behindPgBouncer(t, "transaction", &advisory.Config{SessionPooler: true},
+			func(c *pgxpool.Config) { c.ConnConfig.Tracer = o })
+		o.client = b.db.Conn(t, simpleProtocol)
+		_, err := m.call(t.Context(), b.locker)
+		require.ErrorIs(t, err, advisory.ErrPooler, m.name)
+		require.ErrorContains(t, err, "the pooler must be in session mode", m.name)
+		require.NotZero(t, o.pid, m.name)
+		require.Zero(t, b.pool.Stat().TotalConns(), m.name)
+		exec(t, o.client, "ROLLBACK")
+		b.leakCheck(t)
+	}
+}
+
+// Case 51: a lock that was taken where it can't be kept. No unlock is reported
+// that did not take place.
+func TestUnlock_isNotReportedByAnotherBackend(t *testing.T) {
+	t.Parallel()
+	b := behindPgBouncer(t, "transaction", &advisory.Config{SessionPooler: true})
+	o := &occupier{t: t, client: b.db.Conn(t, simpleProtocol)}
+	lock, err := b.locker.TryLock(t.Context(), advisory.ID(7))
+	require.NoError(t, err, "nobody came between")
+	o.occupy()
+	require.EqualValues(t, lock.BackendPID(), o.pid)
+
+	err = lock.Unlock(t.Context())
+	require.ErrorIs(t, err, advisory.ErrNotOwner)
+	require.ErrorIs(t, err, advisory.ErrLost)
+	require.Equal(t, err, lock.Unlock(t.Context()))
+	require.True(t, b.isHeldBy(t, 7, lock.BackendPID()), "it is the pooler's now")
+	require.Zero(t, b.pool.Stat().TotalConns())
+	b.terminate(t, lock.BackendPID())
+	b.noLockLeft(t)
+}
+
+// Behind a pooler that keeps sessions all is as it is without one.
+func TestLocker_behindAPoolerThatKeepsSessions(t *testing.T) {
+	t.Parallel()
+	config := &advisory.Config{SessionPooler: true}
+	for name, test := range behaviours {
+		t.Run(name+"/direct", func(t *testing.T) {
+			t.Parallel()
+			test(trial{t, setupConfig(t, config)})
+		})
+		t.Run(name+"/PgBouncer", func(t *testing.T) {
+			t.Parallel()
+			test(trial{t, behindPgBouncer(t, "session", config)})
+		})
+	}
+}
