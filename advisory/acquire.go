@@ -8,8 +8,9 @@ import (
 )
 
 // TryLock takes the lock if it is free. Once it has a connection of the pool, it
-// answers in one round trip (two if the connection is new to the Locker);
-// without any, when this Locker holds the lock or is asking for it already.
+// answers in one round trip, after the few with which pgx prepares the statement
+// and the Locker meets the server on a new connection; without any, when this
+// Locker holds the lock or is asking for it already.
 //
 // ctx bounds the call, and the wait for the pool with it, and not the hold. On
 // an error no lock is kept: ErrNotAcquired when another holds the lock;
@@ -25,8 +26,11 @@ func (l *Locker) TryLock(ctx context.Context, key Key) (*Lock, error) {
 // Lock waits until the lock is granted or ctx ends.
 //
 // Calls of one Locker for one key are served in the order in which they came,
-// and use one connection together while they wait; between sessions PostgreSQL
-// decides, and the order is not strict. A waiting session asks anew about
+// and use one connection together while they wait. Between sessions PostgreSQL
+// decides, and the order is not strict: a session that asks anew does so at the
+// end of the queue, and while others hold the lock in the shared mode, one after
+// the other without a gap, one that wants it exclusively may wait as long as they
+// do that. A waiting session asks anew about
 // three times a second, so that it delays neither VACUUM nor CREATE INDEX
 // CONCURRENTLY by more than that. It needs the language plpgsql, which every
 // database has by default. The lock is not re-entrant: a call that waits for a
@@ -85,6 +89,11 @@ func (l *Locker) acquire(ctx context.Context, verb string, w *waiter) (*Lock, er
 func (l *Locker) await(w *waiter) (result, error) {
 	if err := w.keys[0].validate(); err != nil {
 		return result{}, err
+	}
+	if w.slots != nil {
+		if err := w.slots.validate(); err != nil {
+			return result{}, err
+		}
 	}
 	return l.awaitIn(w, w.targets[0].tag)
 }

@@ -28,8 +28,8 @@ type operation struct {
 func (s *Session) enqueue(op *operation) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over != nil {
-		return s.over
+	if s.refusing != nil {
+		return s.refusing
 	}
 	s.queue = append(s.queue, op)
 	if !s.draining {
@@ -60,15 +60,47 @@ func (s *Session) drain() {
 		return
 	}
 	for batch := s.next(); batch != nil; batch = s.next() {
+		if !s.giveWay() {
+			s.requeue(batch)
+			return
+		}
 		if loss := s.run(batch); loss != nil {
-			s.mu.Lock()
-			s.queue = append(batch, s.queue...) // for end to answer
-			s.mu.Unlock()
+			s.requeue(batch)
 			s.end(loss)
 			return
 		}
 	}
 	s.seat.watch()
+}
+
+// giveWay lets somebody else have the turn who waits for it, and reports false if
+// that was the end of the Session.
+func (s *Session) giveWay() bool {
+	if !s.seat.isWanted() {
+		return true
+	}
+	s.seat.watch()
+	s.seat.pass()
+	_ = s.seat.take(context.Background())
+	if s.isOver() {
+		return false
+	}
+	if loss := s.seat.hold.Unwatch(s.locker.config.HeartbeatTimeout); loss != nil {
+		s.end(loss)
+		return false
+	}
+	return true
+}
+
+// requeue puts operations back, for the end of the Session to answer them.
+func (s *Session) requeue(batch []*operation) {
+	s.mu.Lock()
+	s.queue = append(batch, s.queue...)
+	over := s.over
+	s.mu.Unlock()
+	if over != nil { // it has answered already
+		s.answerQueue(over)
+	}
 }
 
 // next returns the operations of one round trip, and nil when there are none and
@@ -157,6 +189,9 @@ func (s *Session) recover(batch []*operation, rows []row, cause error) *connhold
 	if connhold.LossFrom(cause) != nil {
 		return connhold.LossFrom(cause)
 	}
+	if s.isAmbiguous(rows) {
+		return asLoss(cause)
+	}
 	held, err := s.ask(heldSQL, rows)
 	if err != nil {
 		return asLoss(err)
@@ -174,15 +209,45 @@ func (s *Session) recover(batch []*operation, rows []row, cause error) *connhold
 		}
 	}
 	for _, op := range batch {
-		if !op.unlocks {
-			s.mu.Lock()
-			op.decided = true
-			s.mu.Unlock()
-			op.err = explain(cause)
+		s.mu.Lock()
+		op.decided = true
+		s.mu.Unlock()
+		op.err = explain(cause)
+		if op.unlocks { // it is unlocked by now; whether it was held until then is not known
+			op.err = wrap("unlock", op.keys, op.err)
 		}
 		s.conclude(op)
 	}
 	return nil
+}
+
+// isAmbiguous reports whether the session may hold one of the rows' locks more
+// than once, which the server counts and does not tell: in the shared mode.
+func (s *Session) isAmbiguous(rows []row) bool {
+	shared := make(map[tag]int)
+	for _, r := range rows {
+		if r.shared {
+			shared[r.tag]++
+		}
+	}
+	if len(shared) == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.locks {
+		for _, t := range k.locks {
+			if n, ok := shared[t.tag]; ok && t.shared {
+				shared[t.tag] = n + 1
+			}
+		}
+	}
+	for _, n := range shared {
+		if n > 1 {
+			return true
+		}
+	}
+	return false
 }
 
 // asLoss is for an error after which it is not known what the session holds.

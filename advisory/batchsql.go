@@ -45,10 +45,11 @@ FROM ` + rowsFrom
 
 // heldSQL tells of each row whether this session holds its lock.
 const heldSQL = `SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l
-	WHERE l.locktype = 'advisory' AND l.pid = pg_catalog.pg_backend_pid() AND l.granted
-	AND l.objsubid = CASE WHEN pair THEN 2 ELSE 1 END
-	AND l.classid = ((id >> 32) & 4294967295)::oid AND l.objid = (id & 4294967295)::oid
-	AND l.mode = CASE WHEN shared THEN 'ShareLock' ELSE 'ExclusiveLock' END)
+	WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.granted
+	AND l.objsubid OPERATOR(pg_catalog.=) CASE WHEN pair THEN 2 ELSE 1 END
+	AND l.classid OPERATOR(pg_catalog.=) ((id OPERATOR(pg_catalog.>>) 32) OPERATOR(pg_catalog.&) 4294967295)::pg_catalog.oid
+	AND l.objid OPERATOR(pg_catalog.=) (id OPERATOR(pg_catalog.&) 4294967295)::pg_catalog.oid
+	AND l.mode OPERATOR(pg_catalog.=) CASE WHEN shared THEN 'ShareLock' ELSE 'ExclusiveLock' END)
 FROM ` + rowsFrom
 
 func argsOf(rows []row) []any {

@@ -62,6 +62,7 @@ const (
 	defaultHeartbeat     = 5 * time.Second
 	defaultAnswerTimeout = 5 * time.Second
 	defaultVanishTimeout = 30 * time.Second
+	longestVanish        = 24 * 24 * time.Hour // in milliseconds, an int of the server
 )
 
 // withDefaults returns a validated copy.
@@ -95,6 +96,9 @@ func (c *Config) withDefaults(reserve int) (Config, error) {
 		if *d.value == 0 {
 			*d.value = d.zero
 		}
+	}
+	if out.VanishTimeout > longestVanish {
+		return Config{}, fmt.Errorf("advisory: Config.VanishTimeout is %s; the server can't count above %s", out.VanishTimeout, longestVanish)
 	}
 	return out, nil
 }

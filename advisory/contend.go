@@ -28,8 +28,14 @@ func (l *Locker) contend(ln *line, hold *connhold.Hold) {
 			// nobody to refuse
 		case c.hold == nil:
 			if err := l.connectFor(ln, w, c); err != nil {
-				l.refuse(ln, nil, err)
+				l.refuseConnecting(ln, w, err)
 			}
+			continue
+		case c.refusal != nil:
+			refusal, c.refusal = c.refusal, nil
+		case c.granted && c.shared != w.shared:
+			// Who asked in the other mode has left, and the grant is of no use.
+			c.giveBack(l)
 			continue
 		case !c.granted && w.try && w.asked:
 			refusal = fmt.Errorf("%w: another session holds the lock", ErrNotAcquired)
@@ -92,15 +98,24 @@ func (l *Locker) finish(ln *line, w *waiter, refusal error) bool {
 	return true
 }
 
-// refuse tells w, or everybody if w is nil, that there is no lock.
+// refuse tells w that there is no lock.
 func (l *Locker) refuse(ln *line, w *waiter, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if w == nil {
-		ln.refuseAllLocked(err)
+	ln.answerLocked(w, result{err: err})
+}
+
+// refuseConnecting tells w why it gets no connection, and all others in the line
+// as well unless it is for want of room: somebody who waits for a lock that is
+// held here gets the holder's connection.
+func (l *Locker) refuseConnecting(ln *line, w *waiter, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if errors.Is(err, ErrPoolExhausted) {
+		ln.answerLocked(w, result{err: err})
 		return
 	}
-	ln.answerLocked(w, result{err: err})
+	ln.refuseAllLocked(err)
 }
 
 // step runs one step on behalf of w. After an error the session may hold the

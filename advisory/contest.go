@@ -26,10 +26,13 @@ type contest struct {
 	known   *acquaintance
 	session settings
 
-	stale   int  // connections in a row that were dead when pinned
-	asked   bool // the server has answered, on this connection
-	held    int  // how many of the locks the session holds, in order
-	granted bool // all of them
+	stale   int   // connections in a row that were dead when pinned
+	asked   bool  // the server has answered, on this connection
+	shared  bool  // the mode in which it was asked last
+	held    int   // how many of the locks the session holds, in order
+	granted bool  // all of them
+	applied bool  // the settings
+	refusal error // the answer is no, whoever asks
 	issue   grant.Issue
 	receipt int64 // of issue; 0 until it is made
 	slot    int   // of a semaphore
@@ -42,14 +45,15 @@ const issueLimit = time.Second
 // ask tries the locks, or waits for them for one slice. After an error the
 // session may hold them all the same: it can only be destroyed.
 func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) error {
-	name := lockName(r.keys, c.hold.ParameterStatus("application_name"))
+	c.shared = r.targets[0].shared
+	name := sessionName(labels(r.keys), c.hold.ParameterStatus("application_name"))
 	if r.slots != nil {
 		return c.askSlot(ctx, l, r, name, wait)
 	}
 	if !wait && len(r.targets) == 1 && r.issue.IsZero() {
 		return c.try(ctx, l, r.targets[0], name)
 	}
-	s := script{targets: r.targets, held: c.held, issue: r.issue, name: name, known: c.known, session: c.session}
+	s := script{targets: r.targets, held: c.held, applied: c.applied, issue: r.issue, name: name, known: c.known, session: c.session}
 	if wait {
 		s.wait = slice
 	}
@@ -69,22 +73,26 @@ func (c *contest) try(ctx context.Context, l *Locker, t target, name string) err
 	if err != nil {
 		return err
 	}
-	c.asked, c.granted, c.stale = true, granted, 0
+	c.asked, c.granted, c.applied, c.stale = true, granted, granted, 0
 	return nil
 }
 
 // prepareSession clears the session and applies the settings without a lock.
 func (c *contest) prepareSession(ctx context.Context, l *Locker, name string) error {
 	sql := fmt.Sprintf("SELECT CASE WHEN %s THEN %s END", cleared, c.session.apply("$1::pg_catalog.text"))
-	return c.hold.Run(ctx, l.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+	err := c.hold.Run(ctx, l.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, sql, name)
 		return err
 	})
+	if err == nil {
+		c.asked, c.applied = true, true
+	}
+	return err
 }
 
 // makeReceipt makes the receipt on a session that has the lock.
 func (c *contest) makeReceipt(ctx context.Context, l *Locker, r request) error {
-	s := script{targets: r.targets, held: len(r.targets), issue: r.issue, known: c.known}
+	s := script{targets: r.targets, held: len(r.targets), applied: true, issue: r.issue, known: c.known}
 	return c.run(ctx, l.config.HeartbeatTimeout+issueLimit, s.String(), len(r.targets), r.issue)
 }
 
@@ -99,6 +107,7 @@ func (c *contest) run(ctx context.Context, limit time.Duration, text string, tar
 	}
 	c.asked, c.stale = true, 0
 	c.held = int(*answer[0])
+	c.applied = c.applied || c.held > 0
 	c.granted = c.held == targets
 	c.issue, c.receipt = issue, 0
 	if answer[1] != nil {
@@ -140,20 +149,18 @@ func (c *contest) giveBack(l *Locker) {
 	if c.hold == nil {
 		return
 	}
-	switch {
-	case c.granted:
-		c.clear(l, clearSQL(c.session))
-	case c.held > 0:
-		c.clear(l, "SELECT "+cleared)
+	if c.applied {
+		c.clear(l)
 	}
 	l.unpin(c.hold.Release)
 	*c = contest{}
 }
 
-func (c *contest) clear(l *Locker, sql string) {
+// clear releases what the session holds and puts its settings back.
+func (c *contest) clear(l *Locker) {
 	// On an error the connection is not clean, and Release destroys it.
 	_ = c.hold.Run(context.Background(), l.config.UnlockTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, sql)
+		_, err := conn.Exec(ctx, clearSQL(c.session))
 		return err
 	})
 }

@@ -60,9 +60,9 @@ var (
 	ErrInvalidKey = errors.New("advisory: invalid key")
 
 	// ErrClosed is returned by the locking methods once [Locker.Close] was
-	// called, also to those that were waiting then; by Unlock and [Lock.Err]
-	// if Close has unlocked.
-	ErrClosed = errors.New("advisory: locker closed")
+	// called, also to those that were waiting then, and by those of a Session
+	// that was closed; by Unlock and [Lock.Err] if Close has unlocked.
+	ErrClosed = errors.New("advisory: closed")
 )
 
 // errTxRuns: unlocking could not wait for a transaction.

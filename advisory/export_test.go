@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -46,4 +47,26 @@ func Waiting(l *Locker, key Key) int {
 		return len(ln.waiters)
 	}
 	return 0
+}
+
+// Leftovers says what a Locker still has under way or counts as held, and is
+// empty when that is nothing.
+func Leftovers(l *Locker) string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.pinned == 0 && l.leaving == 0 && len(l.lines) == 0 && len(l.calls) == 0 && len(l.sessions) == 0 {
+		return ""
+	}
+	text := fmt.Sprintf("%d pinned, %d leaving, %d calls, %d sessions", l.pinned, l.leaving, len(l.calls), len(l.sessions))
+	for t, ln := range l.lines {
+		text += fmt.Sprintf(", line %+v: %d waiters, %d holders, contended %t", t, len(ln.waiters), len(ln.holders), ln.contended)
+	}
+	return text
+}
+
+// Queued counts the operations that wait for a Session's next round trip.
+func Queued(s *Session) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue)
 }

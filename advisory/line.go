@@ -106,7 +106,7 @@ func (l *Locker) join(t tag, w *waiter) (*line, error) {
 	return ln, nil
 }
 
-var errBusyHere = fmt.Errorf("%w: this Locker holds the lock, or another call of it asks for it", ErrNotAcquired)
+var errBusyHere = fmt.Errorf("%w: this Locker holds it, or another call of it asks for it", ErrNotAcquired)
 
 // occupy takes the place of a holder in all lines at once, or in none if one of
 // them is not free, for locks whose grant the caller then asks for itself.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 )
 
@@ -37,6 +38,8 @@ type call struct {
 	stop      context.CancelCauseFunc
 	abandoned bool
 	result    chan result // takes one without blocking
+
+	connecting atomic.Bool // waits for a connection
 }
 
 func (l *Locker) acquireAll(ctx context.Context, verb string, keys []Key, wait bool) (*Lock, error) {
@@ -73,15 +76,18 @@ func (l *Locker) awaitAll(ctx context.Context, keys []Key, wait bool) (*Lock, er
 	case <-ctx.Done():
 	}
 	if l.abandon(c) {
-		return nil, endedCall(ctx)
+		return nil, l.endedCall(ctx, c)
 	}
 	r := <-c.result // it came in the same instant
 	return r.lock, r.err
 }
 
-func endedCall(ctx context.Context) error {
+func (l *Locker) endedCall(ctx context.Context, c *call) error {
 	if errors.Is(context.Cause(ctx), ErrClosed) {
 		return ErrClosed
+	}
+	if c.connecting.Load() {
+		return l.endedConnecting(ctx)
 	}
 	return fmt.Errorf("waiting for the locks: %w", ended(ctx))
 }
@@ -144,7 +150,7 @@ func (l *Locker) compete(ctx context.Context, c *call) {
 			continue
 		}
 		if ctx.Err() != nil {
-			err = endedCall(ctx)
+			err = l.endedCall(ctx, c)
 		}
 		contest.giveBack(l)
 		l.vacate(c.targets, c.occupants, nil)
@@ -156,9 +162,11 @@ func (l *Locker) compete(ctx context.Context, c *call) {
 // advance makes one step towards the grant.
 func (c *contest) advance(ctx context.Context, l *Locker, call *call) error {
 	if c.hold == nil {
+		call.connecting.Store(true)
 		if err := c.connect(ctx, l); err != nil || c.hold == nil {
 			return err
 		}
+		call.connecting.Store(false)
 	}
 	if err := c.ask(ctx, l, call.request, call.wait && c.asked); err != nil {
 		if c.fail(l, err) {

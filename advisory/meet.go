@@ -33,10 +33,10 @@ const meetSQL = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recover
 // can be held on it. It costs a round trip (two behind a pooler) for a
 // connection that is new, and none later.
 func (l *Locker) meet(ctx context.Context, hold *connhold.Hold) (*acquaintance, error) {
-	if hold.ParameterStatus("in_hot_standby") == "on" {
-		return nil, errStandby
-	}
-	if known := acquaintanceOf(hold); known != nil {
+	// A session that was opened on a standby learns of its promotion with the
+	// next answer only, so it is asked.
+	wasStandby := hold.ParameterStatus("in_hot_standby") == "on"
+	if known := acquaintanceOf(hold); known != nil && !wasStandby {
 		return known, nil
 	}
 	var known *acquaintance

@@ -1,10 +1,11 @@
 package advisory_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"net"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 
@@ -130,22 +131,34 @@ func TestLocker_refusesAPoolerUnlessItIsSaidToKeepSessions(t *testing.T) {
 	b.refuses(t, advisory.ErrPooler, "set Config.SessionPooler if the pooler is in session mode")
 }
 
-// occupier is a client that keeps the backend, once the Locker has met it, for
-// a transaction of its own.
+// occupier is a client that keeps the backend of the Locker's first statement,
+// before the second one is sent, for a transaction of its own.
 type occupier struct {
 	t      *testing.T
 	client *pgx.Conn
 	pid    int // of the backend that it keeps
 }
 
-func (*occupier) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
-	return context.WithValue(ctx, occupierKey{}, strings.Contains(data.SQL, "pg_is_in_recovery"))
+// between makes the connections of a pool those that it comes between.
+func (o *occupier) between(c *pgxpool.Config) {
+	dial := c.ConnConfig.DialFunc
+	c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
+		conn, err := dial(ctx, network, addr)
+		return &interrupted{conn, o}, err
+	}
 }
 
-func (o *occupier) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
-	if met, _ := ctx.Value(occupierKey{}).(bool); met {
-		o.occupy()
+type interrupted struct {
+	net.Conn
+	by *occupier
+}
+
+func (i *interrupted) Write(b []byte) (int, error) {
+	isSecond := bytes.Contains(b, []byte("pg_backend_pid()")) && !bytes.Contains(b, []byte(meets))
+	if isSecond && i.by.pid == 0 {
+		i.by.occupy()
 	}
+	return i.Conn.Write(b)
 }
 
 // occupy begins a transaction. PgBouncer lends the backend that was used last.
@@ -158,14 +171,11 @@ func (o *occupier) occupy() {
 	}
 }
 
-type occupierKey struct{}
-
 func TestLocker_findsOutAPoolerThatDoesNotKeepItsPromise(t *testing.T) {
 	t.Parallel()
 	for _, m := range slices.Concat(locking, lockingToo) {
 		o := &occupier{t: t}
-		b := behindPgBouncer(t, "transaction", &advisory.Config{SessionPooler: true},
-			func(c *pgxpool.Config) { c.ConnConfig.Tracer = o })
+		b := behindPgBouncer(t, "transaction", &advisory.Config{SessionPooler: true}, o.between)
 		o.client = b.db.Conn(t, simpleProtocol)
 		_, err := m.call(t.Context(), b.locker)
 		require.ErrorIs(t, err, advisory.ErrPooler, m.name)

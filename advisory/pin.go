@@ -21,7 +21,7 @@ func (c *contest) connect(ctx context.Context, l *Locker) error {
 		if err.Error() == "closed pool" { // pgxpool has no value to test for
 			err = errPoolClosed
 		}
-		return fmt.Errorf("get a connection: %w", err)
+		return fmt.Errorf("get a connection: %w", explain(err))
 	}
 	c.hold = hold
 	known, err := l.meet(ctx, hold)
@@ -29,7 +29,7 @@ func (c *contest) connect(ctx context.Context, l *Locker) error {
 		if wasStale := c.fail(l, err); wasStale && !isRefusal(err) {
 			return nil // without a connection: to be called again
 		}
-		return err
+		return explain(err)
 	}
 	c.known = known
 	c.session = settingsFor(c.known, l.config.VanishTimeout)

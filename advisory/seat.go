@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
@@ -17,6 +18,7 @@ type seat struct {
 	limits  connhold.Limits
 	lost    func(*connhold.Loss)
 	turn    chan struct{} // a token in it: somebody has the turn
+	wanted  atomic.Int32  // how many wait for it
 }
 
 // newSeat makes a seat of what a contest has won. It is not watched yet. lost is
@@ -34,6 +36,8 @@ func (s *seat) watch() { s.hold.Watch(s.limits, s.lost) }
 
 // take waits for the turn.
 func (s *seat) take(ctx context.Context) error {
+	s.wanted.Add(1)
+	defer s.wanted.Add(-1)
 	select {
 	case s.turn <- struct{}{}:
 		return nil
@@ -48,5 +52,7 @@ func (s *seat) takeWithin(limit time.Duration) bool {
 	defer cancel()
 	return s.take(ctx) == nil
 }
+
+func (s *seat) isWanted() bool { return s.wanted.Load() > 0 }
 
 func (s *seat) pass() { <-s.turn }

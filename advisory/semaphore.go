@@ -10,9 +10,9 @@ import (
 // connection of its own. A holder that crashes frees its slot like any lock. It
 // is safe for concurrent use, and can be made as often as it is needed.
 //
-// All who use a name must agree on the limit: while one holds a slot, or waits
-// for one, with another limit, the methods return an error that matches
-// [ErrLimitDiffers].
+// All who use a name must agree on the limit: while one holds a slot with another
+// limit, the methods return an error that matches [ErrLimitDiffers]. It may also
+// be met while one only waits.
 //
 // On the server, slot number i is the lock of
 // Name("semaphore:" + name + ":" + i), from 0.
@@ -52,7 +52,7 @@ const limitMask = 1<<20 - 1
 
 func (s *Semaphore) validate() error {
 	if s.limit < 1 || s.limit > MaxSlots {
-		return fmt.Errorf("advisory: semaphore %q: the limit is %d; it must be from 1 to %d", s.name, s.limit, MaxSlots)
+		return fmt.Errorf("the limit is %d; it must be from 1 to %d", s.limit, MaxSlots)
 	}
 	return Name(s.name).validate()
 }
@@ -77,9 +77,6 @@ func (s *Semaphore) acquire(ctx context.Context, verb string, try bool) (*Lock, 
 		keys:    []Key{Name(s.name)},
 		targets: []target{{tag: tag{semaphore: true, id: s.announcement()}, shared: true}},
 		slots:   s,
-	}
-	if err := s.validate(); err != nil {
-		return nil, err
 	}
 	return s.locker.acquire(ctx, verb, &waiter{request: r, shared: true, try: try})
 }

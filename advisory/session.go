@@ -14,7 +14,8 @@ import (
 // when that dies, and each has its own Unlock. Calls that come at the same time
 // share their round trips. It is safe for concurrent use.
 //
-// A Session does not wait for locks: a wait for one would hold up all others.
+// While [Lock.Tx] runs a transaction on one of its locks, all other calls wait for
+// that. A Session does not wait for locks: a wait for one would hold up all others.
 // Between the locks of one Session, and of one Locker, exclusion is the same as
 // between processes.
 //
@@ -32,7 +33,8 @@ type Session struct {
 	queue    []*operation
 	draining bool // a goroutine works off the queue
 	locks    map[*Lock]struct{}
-	over     error // why there are no more operations, once there are none
+	refusing error // why no operation is taken any more
+	over     error // the same, once the connection is given away
 }
 
 // Session pins a connection for many locks. It waits as [Locker.TryLock] does for
@@ -64,16 +66,9 @@ func (l *Locker) openSession(ctx context.Context) (*Session, error) {
 	case <-ctx.Done():
 	}
 	if l.abandon(c) {
-		return nil, l.endedSession(ctx)
+		return nil, l.endedCall(ctx, c)
 	}
 	return s, <-opened
-}
-
-func (l *Locker) endedSession(ctx context.Context) error {
-	if errors.Is(context.Cause(ctx), ErrClosed) {
-		return ErrClosed
-	}
-	return l.endedConnecting(ctx)
 }
 
 // connectSession makes s of a connection, or gives that back if the caller has
@@ -81,14 +76,8 @@ func (l *Locker) endedSession(ctx context.Context) error {
 func (l *Locker) connectSession(ctx context.Context, c *call, s *Session) error {
 	contest := &contest{}
 	var err error
-	for contest.hold == nil && err == nil {
-		err = contest.connect(ctx, l)
-	}
-	if err == nil {
-		name := sessionName(contest.hold.ParameterStatus("application_name"))
-		if err = contest.prepareSession(ctx, l, name); err != nil {
-			contest.fail(l, err)
-		}
+	for !contest.applied && err == nil {
+		err = contest.advanceSession(ctx, l, c)
 	}
 	l.mu.Lock()
 	if err == nil && !c.abandoned && !l.closed {
@@ -100,21 +89,30 @@ func (l *Locker) connectSession(ctx context.Context, c *call, s *Session) error 
 		return nil
 	}
 	l.mu.Unlock()
-	contest.granted = err == nil // the settings are applied
 	contest.giveBack(l)
 	l.end(c)
-	if err == nil {
-		err = ErrClosed // or nobody is there to hear it
+	switch {
+	case ctx.Err() != nil:
+		return l.endedCall(ctx, c)
+	case err == nil:
+		return ErrClosed
+	default:
+		return err
 	}
-	return err
 }
 
-func sessionName(application string) string {
-	name := "lock session"
-	if application != "" {
-		name += " of " + application
+// advanceSession makes one step towards a session that holds nothing yet.
+func (c *contest) advanceSession(ctx context.Context, l *Locker, call *call) error {
+	if c.hold == nil {
+		call.connecting.Store(true)
+		return c.connect(ctx, l)
 	}
-	return name[:min(len(name), nameLimit)]
+	call.connecting.Store(false)
+	name := sessionName("session", c.hold.ParameterStatus("application_name"))
+	if err := c.prepareSession(ctx, l, name); err != nil && !c.fail(l, err) {
+		return explain(err)
+	}
+	return nil
 }
 
 // TryLock takes a lock if it is free, as [Locker.TryLock] does. It is not
@@ -181,12 +179,13 @@ func (s *Session) try(ctx context.Context, keys []Key, shared bool) (*Lock, erro
 	return op.lock, op.err
 }
 
-// Close unlocks all locks of the Session, in one round trip, and gives its
+// Close unlocks all locks of the Session, in two round trips, and gives its
 // connection back. Their Done closes, Err says ErrClosed, and so does an Unlock
 // that comes later. It waits for a round trip that is under way, and ends the
 // session under a transaction of [Lock.Tx] that does not end; it works when ctx
 // has ended and takes only its values. Later calls return nil.
 func (s *Session) Close(ctx context.Context) error {
+	s.refuse(ErrClosed)
 	limit := s.locker.config.UnlockTimeout + s.locker.config.HeartbeatTimeout // one round trip may be under way
 	if !s.seat.takeWithin(limit) {
 		s.kill()
@@ -200,13 +199,67 @@ func (s *Session) Close(ctx context.Context) error {
 		s.end(loss)
 		return wrap("close", nil, s.over)
 	}
-	err := s.seat.hold.Run(ctx, s.locker.config.UnlockTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, clearSQL(s.seat.session))
-		return err
-	})
+	return s.closeInOrder(ctx)
+}
+
+// closeInOrder unlocks and gives the connection away. The caller has the turn.
+func (s *Session) closeInOrder(ctx context.Context) error {
+	// Before the server is asked: nobody is to find a lock held here while
+	// another has it.
+	locks := s.endLocks()
+	owned, err := s.unlockAll(ctx, locks)
 	s.finish(ErrClosed)
-	if err != nil {
+	errs := []error{err}
+	for i, k := range locks {
+		lockErr := err
+		if err == nil && !owned[i] {
+			lockErr = &LostError{Keys: k.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
+			errs = append(errs, lockErr)
+		}
+		k.leaveLines(lockErr)
+		k.result = errors.Join(wrap("unlock", k.keys, ErrClosed), lockErr)
+		close(k.settled)
+	}
+	if err := errors.Join(errs...); err != nil {
 		return wrap("close", nil, err)
 	}
 	return nil
+}
+
+// endLocks ends all locks that nobody unlocks yet.
+func (s *Session) endLocks() (locks []*Lock) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.locks {
+		if k.claim() {
+			k.end(ErrClosed)
+			locks = append(locks, k)
+		}
+	}
+	return locks
+}
+
+// unlockAll unlocks, tells of each lock whether it was held, and puts the
+// session's settings back.
+func (s *Session) unlockAll(ctx context.Context, locks []*Lock) (owned []bool, err error) {
+	var rows []row
+	for _, k := range locks {
+		for _, t := range k.locks {
+			rows = append(rows, row{target: t, unlock: true})
+		}
+	}
+	var answers []bool
+	if len(rows) > 0 {
+		if answers, err = s.ask(batchSQL, rows); err != nil {
+			return nil, err
+		}
+	}
+	for _, k := range locks {
+		owned = append(owned, !slices.Contains(answers[:len(k.locks)], false))
+		answers = answers[len(k.locks):]
+	}
+	return owned, s.seat.hold.Run(ctx, s.locker.config.UnlockTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, clearSQL(s.seat.session))
+		return err
+	})
 }

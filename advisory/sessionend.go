@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
@@ -42,6 +43,12 @@ func (s *Session) unlock(k *Lock) error {
 	s.mu.Lock()
 	delete(s.locks, k)
 	s.mu.Unlock()
+	if lost, ok := errors.AsType[*LostError](err); ok {
+		return &LostError{Keys: k.keys, Reason: lost.Reason, Cause: lost.Cause}
+	}
+	if errors.Is(err, ErrClosed) {
+		return wrap("unlock", k.keys, ErrClosed)
+	}
 	return err
 }
 
@@ -64,6 +71,15 @@ func (s *Session) lose(loss *connhold.Loss) {
 	}
 }
 
+// refuse takes no operation any more.
+func (s *Session) refuse(why error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.refusing == nil {
+		s.refusing = why
+	}
+}
+
 func (s *Session) isOver() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +96,7 @@ func (s *Session) end(loss *connhold.Loss) {
 // lock, and gives the connection away. The caller has the turn.
 func (s *Session) finish(why error) {
 	s.mu.Lock()
-	s.over = why
+	s.over, s.refusing = why, why
 	queue, locks := s.queue, s.locks
 	s.queue, s.locks, s.draining = nil, nil, false
 	s.mu.Unlock()
@@ -91,6 +107,25 @@ func (s *Session) finish(why error) {
 	} else {
 		l.unpin(s.seat.hold.Destroy)
 	}
+	s.answerAll(queue, why)
+	for k := range locks {
+		k.endWith(why)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	delete(l.sessions, s)
+}
+
+// answerQueue answers what has been put back after the Session's end.
+func (s *Session) answerQueue(why error) {
+	s.mu.Lock()
+	queue := s.queue
+	s.queue = nil
+	s.mu.Unlock()
+	s.answerAll(queue, why)
+}
+
+func (s *Session) answerAll(queue []*operation, why error) {
 	for _, op := range queue {
 		s.mu.Lock()
 		op.decided = true
@@ -98,10 +133,4 @@ func (s *Session) finish(why error) {
 		op.err = why
 		s.conclude(op)
 	}
-	for k := range locks {
-		k.endWith(why)
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	delete(l.sessions, s)
 }

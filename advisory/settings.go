@@ -81,13 +81,18 @@ func setConfig(name, value string) string {
 // 20.8.1).
 const nameLimit = 63
 
-// lockName is the application_name of a session that holds locks: which ones,
-// and whose session it was before.
-func lockName(keys []Key, application string) string {
-	name := "lock " + keys[0].label()
-	if len(keys) > 1 {
-		name += fmt.Sprintf(" and %d more", len(keys)-1)
+// labels names the first of several keys for an application_name.
+func labels(keys []Key) string {
+	if len(keys) == 1 {
+		return keys[0].label()
 	}
+	return fmt.Sprintf("%s and %d more", keys[0].label(), len(keys)-1)
+}
+
+// sessionName is the application_name of a session that holds locks: which ones,
+// and whose session it was before.
+func sessionName(locks, application string) string {
+	name := "lock " + locks
 	if application != "" {
 		name += " of " + application
 	}

@@ -39,7 +39,9 @@ DECLARE
 	other        bigint;
 BEGIN
 	PERFORM pg_advisory_unlock_all(); -- what the session came with, or announced before
-	PERFORM pg_advisory_lock_shared(announcement);
+	IF NOT pg_try_advisory_lock_shared(announcement) THEN
+		n := 0; -- somebody holds it as nobody should
+	END IF;
 	SELECT (l.objid::bigint & 1048575) INTO other FROM pg_locks l
 		WHERE l.locktype = 'advisory' AND l.objsubid = 1 AND l.mode = 'ShareLock'
 		AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
@@ -52,7 +54,7 @@ BEGIN
 				EXIT;
 			END IF;
 		END LOOP;
-		IF slot IS NULL AND wait > 0 THEN
+		IF slot IS NULL AND wait > 0 AND n > 0 THEN
 			BEGIN
 				PERFORM set_config('lock_timeout', greatest(1, least(wait,
 					ceil(extract(epoch FROM current_setting('deadlock_timeout')::interval) * 500)))::int::text, true);
@@ -87,12 +89,13 @@ func (c *contest) askSlot(ctx context.Context, l *Locker, r request, name string
 	}
 	c.asked, c.stale = true, 0
 	if other := answer[1]; other != nil && *other != 0 {
-		return fmt.Errorf("%w: this one is %d, and another holds or waits with %d", ErrLimitDiffers, r.slots.limit, *other)
+		c.refusal = fmt.Errorf("%w: this one is %d, and another holds or waits with %d", ErrLimitDiffers, r.slots.limit, *other)
+		return nil
 	}
 	if answer[0] == nil {
 		return nil
 	}
-	c.granted = true
+	c.granted, c.applied = true, true
 	c.slot = int(*answer[0])
 	return nil
 }

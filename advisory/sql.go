@@ -76,6 +76,7 @@ const slice = 300 * time.Millisecond
 type script struct {
 	targets []target
 	held    int           // how many of them the session holds already, in order
+	applied bool          // the settings are applied already
 	wait    time.Duration // 0 is not at all: all of them or none
 	issue   grant.Issue
 	name    string // application_name
@@ -104,8 +105,10 @@ func (s script) String() string {
 	if !s.issue.IsZero() {
 		grant = s.issue.SQL()
 	}
-	if s.held < len(s.targets) { // else the settings are applied already
-		grant = fmt.Sprintf("CASE WHEN %s THEN %s END", s.session.apply(hexText(s.name)), grant)
+	grant = fmt.Sprintf("CASE WHEN current_setting('pgadvisory.held') = '%d' THEN %s END", len(s.targets), grant)
+	if !s.applied { // also to one that waits for the rest
+		grant = fmt.Sprintf("CASE WHEN current_setting('pgadvisory.held') <> '0' THEN CASE WHEN %s THEN %s END END",
+			s.session.apply(hexText(s.name)), grant)
 	}
 	return beginScript(s.known.major) +
 		fmt.Sprintf("SELECT set_config('pgadvisory.pairs', '%s', true), set_config('pgadvisory.shared', '%s', true), set_config('pgadvisory.ids', '%s', true), "+
@@ -115,8 +118,7 @@ func (s script) String() string {
 			array(s.targets, func(t target) string { return strconv.FormatInt(t.id, 10) }),
 			s.held, s.wait.Milliseconds()) +
 		scriptBlock +
-		fmt.Sprintf("; SELECT current_setting('pgadvisory.held'), CASE WHEN current_setting('pgadvisory.held') = '%d' THEN %s END; COMMIT",
-			len(s.targets), grant)
+		"; SELECT current_setting('pgadvisory.held'), " + grant + "; COMMIT"
 }
 
 // hexText is a text in SQL, spelled so that no setting of the session decides

@@ -17,12 +17,16 @@ import (
 // It returns fn's error, or that of begin or commit; [ErrUnlocked] or a
 // [LostError] without calling fn if the lock has ended already. One transaction
 // runs at a time: others, and Unlock, wait for it, Unlock not for longer than
-// [Config.UnlockTimeout], after which it ends the session. fn must not unlock.
+// [Config.UnlockTimeout], after which it ends the session. fn must not unlock, nor
+// use other methods of the [Session] whose lock it is: they wait for fn. What fn
+// leaves on the session beyond the transaction, by SET or LISTEN, stays on the
+// connection when that returns to the pool.
 //
 // ctx bounds the wait for the turn and the transaction. When it ends in the
 // middle of a statement pgx closes the connection by default, and the lock is
 // lost. While fn runs no heartbeat is sent: a loss shows in fn's next statement,
-// and Done closes when fn has returned.
+// on a link that has gone silent when ctx ends or TCP gives up, and Done closes
+// when fn has returned.
 func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) error) error {
 	if !k.made() {
 		return ErrNotOwner

@@ -70,6 +70,13 @@ func (s *Server) Sessions() int {
 	return s.sessions
 }
 
+// Open counts the connections that neither side has closed.
+func (s *Server) Open() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.sockets)
+}
+
 // Cancels counts the cancel requests so far.
 func (s *Server) Cancels() int {
 	s.mu.Lock()

@@ -47,10 +47,11 @@
 //
 // # What else a test can have
 //
-// [Database.PgBouncer] puts a pooler in front of a database, and [StartPair] starts
-// a primary and a standby. They need installed programs, which not every machine
-// has: without them a test is skipped, and says what to install. CI installs them
-// and lets no test be skipped. Each has a watchdog like that of a server.
+// [Database.PgBouncer] puts a pooler in front of a database, [StartWith] starts a
+// server with other settings, and [StartPair] a primary and a standby. They need
+// installed programs, which not every machine has: without them a test is
+// skipped, and says what to install. CI installs them and lets no test be
+// skipped. Each has a watchdog like that of a server.
 //
 // # Isolation
 //

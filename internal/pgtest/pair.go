@@ -80,7 +80,7 @@ func findPairBinDir(ctx context.Context) (binDir, error) {
 		}
 	}
 	if err != nil {
-		return binDir{}, fmt.Errorf("pgtest: no primary and standby: %w; install the PostgreSQL server "+
+		return binDir{}, fmt.Errorf("pgtest: no server of one test: %w; install the PostgreSQL server "+
 			"(Debian and Ubuntu: apt-get install postgresql; Fedora: dnf install postgresql-server; "+
 			"macOS: brew install postgresql@18)", err)
 	}
