@@ -276,8 +276,8 @@ func TestSession_putsTheSettingsBack(t *testing.T) {
 	require.EqualValues(t, 1, pool.Stat().NewConnsCount())
 }
 
+// It runs alone, for the sake of what it measures, and of the server's lock table.
 func TestSession_tenThousandLocks(t *testing.T) {
-	t.Parallel()
 	b := setup(t)
 	s := b.openSession(t)
 	const n = 10_000

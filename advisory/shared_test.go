@@ -160,3 +160,79 @@ func TestRLock_hasNoUpgrade(t *testing.T) {
 	require.ErrorContains(t, err, "which this process holds")
 	require.NoError(t, reader.Unlock(t.Context()))
 }
+
+// What was granted in one mode is not given to who asks for the other: the first
+// in the line may leave while the server grants it.
+func TestRLock_whatItLeavesIsNotAWriters(t *testing.T) {
+	t.Parallel()
+	for _, exclusiveFirst := range []bool{false, true} {
+		b := setup(t)
+		key := advisory.ID(7)
+		first, second := b.locker.RLock, b.locker.Lock
+		if exclusiveFirst {
+			first, second = second, first
+		}
+		holder := b.session(t)
+		exec(t, holder, "SELECT pg_advisory_lock(7)")
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		gone := make(chan error, 1)
+		go func() {
+			_, err := first(ctx, key)
+			gone <- err
+		}()
+		b.eventually(t, "it waits on the server", func() bool { return b.waiting(t) == 1 })
+		got := make(chan *advisory.Lock, 1)
+		go func() {
+			lock, err := second(context.Background(), key)
+			if err != nil {
+				t.Error(err)
+			}
+			got <- lock
+		}()
+		b.eventually(t, "two are in the line", func() bool { return advisory.Waiting(b.locker, key) == 2 && b.waiting(t) == 1 })
+		cancel()
+		require.ErrorIs(t, <-gone, context.Canceled)
+		exec(t, holder, "SELECT pg_advisory_unlock(7)")
+		lock := <-got
+		mode := scan[string](t, b, "SELECT string_agg(mode, ' ') "+advisoryLocks+" AND granted")
+		require.Equal(t, map[bool]string{false: "ExclusiveLock", true: "ShareLock"}[exclusiveFirst], mode)
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+}
+
+// Who needs a connection that there isn't takes nobody along who needs none.
+func TestRLock_wantOfAConnectionIsItsOwn(t *testing.T) {
+	t.Parallel()
+	b := setup(t, maxConns(3))
+	key := advisory.ID(7)
+	var readers []*advisory.Lock
+	for range 2 {
+		lock, err := b.locker.RLock(t.Context(), key)
+		require.NoError(t, err)
+		readers = append(readers, lock)
+	}
+	ask := func(ctx context.Context, lock func(context.Context, advisory.Key) (*advisory.Lock, error), place int) <-chan error {
+		got := make(chan error, 1)
+		go func() {
+			k, err := lock(ctx, key)
+			if err == nil {
+				err = k.Unlock(context.Background())
+			}
+			got <- err
+		}()
+		b.eventually(t, "it is in the line", func() bool { return advisory.Waiting(b.locker, key) == place })
+		return got
+	}
+	ctx, leave := context.WithCancel(t.Context())
+	first := ask(ctx, b.locker.Lock, 1)
+	reader := ask(t.Context(), b.locker.RLock, 2)
+	writer := ask(t.Context(), b.locker.Lock, 3)
+	leave() // so that the reader behind it may, and finds no connection
+	require.ErrorIs(t, <-first, context.Canceled)
+	require.ErrorIs(t, <-reader, advisory.ErrPoolExhausted)
+	for _, lock := range readers {
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	require.NoError(t, <-writer, "it got the connection of a reader")
+}
