@@ -84,6 +84,7 @@ func newStress(t *testing.T) *stress {
 }
 
 func (s *stress) run(t *testing.T, duration time.Duration) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), duration)
 	defer cancel()
 	var work sync.WaitGroup
@@ -91,13 +92,13 @@ func (s *stress) run(t *testing.T, duration time.Duration) {
 		for range 8 {
 			work.Go(func() {
 				for ctx.Err() == nil {
-					m.step(t, ctx)
+					m.step(ctx, t)
 				}
 			})
 		}
 	}
 	if s.disturb {
-		work.Go(func() { s.makeTrouble(t, ctx) })
+		work.Go(func() { s.makeTrouble(ctx, t) })
 	}
 	work.Wait()
 	for _, m := range s.members {
@@ -108,7 +109,7 @@ func (s *stress) run(t *testing.T, duration time.Duration) {
 		require.NoError(t, m.current().Close(t.Context()))
 	}
 	s.noLockLeft(t)
-	s.records.check(t)
+	s.check(t)
 	t.Logf("%d operations, %d locks granted, %d of them ended before their unlock", s.ops.Load(), s.granted.Load(), s.ended.Load())
 	require.NotZero(t, s.granted.Load())
 }
@@ -129,7 +130,8 @@ func (m *member) checkSettings(t *testing.T) {
 }
 
 // makeTrouble does what administrators and operators of programs do, to somebody.
-func (s *stress) makeTrouble(t *testing.T, ctx context.Context) {
+func (s *stress) makeTrouble(ctx context.Context, t *testing.T) {
+	t.Helper()
 	victim := "SELECT %s FROM (SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() " +
 		"AND backend_type = 'client backend' AND application_name LIKE 'lock%%' ORDER BY random() LIMIT 1) AS one"
 	tick := time.NewTicker(20 * time.Millisecond)
@@ -164,6 +166,7 @@ func (m *member) current() *advisory.Locker {
 
 // replaceLocker closes the Locker under those who use it.
 func (m *member) replaceLocker(t *testing.T) {
+	t.Helper()
 	locker, err := advisory.New(m.pool, nil)
 	if err != nil {
 		t.Errorf("new locker: %v", err)
@@ -187,6 +190,7 @@ func (m *member) replaceLocker(t *testing.T) {
 
 // replaceSession closes the Session under those who use it.
 func (m *member) replaceSession(t *testing.T, session *advisory.Session) {
+	t.Helper()
 	m.mu.Lock()
 	old := m.session
 	m.session = session
@@ -200,6 +204,7 @@ func (m *member) replaceSession(t *testing.T, session *advisory.Session) {
 
 // currentSession opens one if there is none or a call found that it has ended.
 func (m *member) currentSession(ctx context.Context, t *testing.T) (*advisory.Session, error) {
+	t.Helper()
 	m.mu.Lock()
 	s := m.session
 	m.mu.Unlock()
@@ -217,7 +222,8 @@ func (m *member) currentSession(ctx context.Context, t *testing.T) (*advisory.Se
 var stressKeys = []advisory.Key{advisory.ID(1), advisory.ID(2), advisory.Name("three"), advisory.Pair(4, -4), advisory.ID(5)}
 
 // step takes a lock in one of all ways, holds it and unlocks.
-func (m *member) step(t *testing.T, run context.Context) {
+func (m *member) step(run context.Context, t *testing.T) {
+	t.Helper()
 	limit := time.Second
 	if rand.IntN(2) == 0 {
 		limit = time.Duration(rand.Int64N(int64(20 * time.Millisecond)))
@@ -235,7 +241,7 @@ func (m *member) step(t *testing.T, run context.Context) {
 	}
 	m.granted.Add(1)
 	h := &hold{shared: shared, start: time.Now()}
-	m.use(ctx, t, lock)
+	m.use(t, lock)
 	h.end = time.Now()
 	h.sound = lock.Err() == nil
 	if err := lock.Unlock(ctx); err != nil {
@@ -250,6 +256,7 @@ func (m *member) step(t *testing.T, run context.Context) {
 }
 
 func (m *member) acquire(ctx context.Context, t *testing.T) (lock *advisory.Lock, shared bool, err error) {
+	t.Helper()
 	key, other := stressKeys[rand.IntN(len(stressKeys))], stressKeys[rand.IntN(len(stressKeys))]
 	locker := m.current()
 	switch n := rand.IntN(14); n {
@@ -302,7 +309,8 @@ func (m *member) forget(s *advisory.Session) {
 }
 
 // use holds the lock for a moment, in a transaction of its session at times.
-func (m *member) use(ctx context.Context, t *testing.T, lock *advisory.Lock) {
+func (m *member) use(t *testing.T, lock *advisory.Lock) {
+	t.Helper()
 	switch rand.IntN(6) {
 	case 0:
 		err := lock.Tx(context.Background(), pgx.TxOptions{}, func(tx pgx.Tx) error {
@@ -323,6 +331,7 @@ func (m *member) use(ctx context.Context, t *testing.T, lock *advisory.Lock) {
 
 // checkRefusal is for an error of a call that locks.
 func (m *member) checkRefusal(t *testing.T, err error) {
+	t.Helper()
 	if !m.strict {
 		return
 	}
@@ -375,7 +384,7 @@ func (r *records) check(t *testing.T) {
 		var exclusive, shared *hold // of those before, who held longest
 		for _, h := range slices.Compact(holds) {
 			for _, before := range []*hold{exclusive, shared} {
-				if before != nil && before.end.After(h.start) && !(before.shared && h.shared) {
+				if before != nil && before.end.After(h.start) && (!before.shared || !h.shared) {
 					t.Errorf("lock %s: held (shared: %t) until %s after another (shared: %t) got it, by two holds without a gap",
 						key, before.shared, before.end.Sub(h.start), h.shared)
 				}
