@@ -22,8 +22,8 @@ type Database struct {
 	Server *Server
 }
 
-// New creates a database for t in which the migrations have been run, and drops
-// it at cleanup, whoever is still connected. The first call in a process starts
+// New returns a database of t's own in which the migrations have been run. At
+// cleanup whoever is still connected to it is thrown out. The first call in a process starts
 // the server; if that fails, every call fails its test with the reason.
 func New(t testing.TB) *Database {
 	t.Helper()
@@ -36,7 +36,7 @@ func New(t testing.TB) *Database {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := server.template.dropDatabase(db.Name); err != nil {
+		if err := server.template.giveBack(db.Name); err != nil {
 			t.Error(err)
 		}
 	})

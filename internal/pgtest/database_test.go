@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/internal/pgtest"
@@ -32,19 +33,44 @@ func TestNew_givesDatabasesThatAreIndependent(t *testing.T) {
 	}
 }
 
-//nolint:tparallel // the subtest must have ended, cleanup and all, before the rest
-func TestNew_dropsTheDatabaseWithSessionsInIt(t *testing.T) {
+// A database serves another test only if nobody could tell it from a new one.
+//
+//nolint:tparallel // each subtest must have ended, cleanup and all, before the rest
+func TestNew_dropsWhatATestHasChanged(t *testing.T) {
 	t.Parallel()
 	observer := pgtest.New(t).Conn(t)
-	var name string
+	for name, change := range map[string]string{
+		"table":    "CREATE TABLE t ()",
+		"mark":     "INSERT INTO fencing.resource VALUES ('x', 1)",
+		"token":    "SELECT nextval('fencing.token')",
+		"function": "CREATE OR REPLACE FUNCTION fencing.unguard(target regclass) RETURNS void LANGUAGE sql AS ''",
+		"grant":    "GRANT USAGE ON SCHEMA fencing TO PUBLIC",
+		"language": "REVOKE USAGE ON LANGUAGE plpgsql FROM PUBLIC",
+		"schema":   "DROP SCHEMA fencing CASCADE",
+	} {
+		var database string
+		t.Run(name, func(t *testing.T) {
+			db := pgtest.New(t)
+			database = db.Name
+			_, err := db.Conn(t).Exec(t.Context(), change)
+			require.NoError(t, err)
+		})
+		var exists bool
+		require.NoError(t, observer.QueryRow(t.Context(), sqlDatabaseExists, database).Scan(&exists))
+		require.False(t, exists, name)
+	}
+}
+
+//nolint:tparallel // the subtest must have ended, cleanup and all, before the rest
+func TestNew_throwsOutWhoIsStillConnected(t *testing.T) {
+	t.Parallel()
+	var left *pgx.Conn
 	t.Run("user", func(t *testing.T) {
-		db := pgtest.New(t)
-		name = db.Name
-		require.NoError(t, db.Conn(noCleanup{t}).Ping(t.Context()))
+		left = pgtest.New(t).Conn(noCleanup{t})
+		_, err := left.Exec(t.Context(), "SELECT pg_advisory_lock(1)")
+		require.NoError(t, err)
 	})
-	var exists bool
-	require.NoError(t, observer.QueryRow(t.Context(), sqlDatabaseExists, name).Scan(&exists))
-	require.False(t, exists)
+	require.Error(t, left.Ping(t.Context()))
 }
 
 func TestNew_canBeCalledByManyTestsAtOnce(t *testing.T) {

@@ -64,14 +64,14 @@ func (s *sharedServer) close() error {
 // server if a test had it started, and looks for goroutines that are left. Then
 // it exits; with a code other than zero if any of these failed.
 //
-// Unless -parallel is given, four tests run on each CPU at once: most of the
+// Unless -parallel is given, eight tests run on each CPU at once: most of the
 // time they wait for the server.
 func Main(m *testing.M) {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
 	if !given {
-		if err := flag.Set("test.parallel", strconv.Itoa(4*runtime.GOMAXPROCS(0))); err != nil {
+		if err := flag.Set("test.parallel", strconv.Itoa(8*runtime.GOMAXPROCS(0))); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}

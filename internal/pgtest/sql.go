@@ -13,6 +13,9 @@ const (
 	// Any number of these may run at once on one template.
 	sqlClone = `CREATE DATABASE %s TEMPLATE %s`
 
+	// Nobody may be connected to it.
+	sqlRename = `ALTER DATABASE %s RENAME TO %s`
+
 	// With FORCE, for the sessions that a test left behind or broke.
 	sqlDrop = `DROP DATABASE IF EXISTS %s WITH (FORCE)`
 

@@ -3,6 +3,7 @@ package pgtest
 import (
 	"context"
 	"crypto/rand"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -22,12 +23,14 @@ type template struct {
 	name string // unique among all processes that may share the server
 	dsn  string // of the maintenance database
 
-	// mu guards made and err, and is held while the template is being made, so
-	// that nobody clones half of it. Clones run without it: the server allows
+	// mu guards the fields below, and is held while the template is being made,
+	// so that nobody clones half of it. Clones run without it: the server allows
 	// any number of them at a time, as nobody can be connected to the template.
-	mu   sync.Mutex
-	made bool
-	err  error
+	mu       sync.Mutex
+	made     bool
+	err      error
+	pristine string   // see sqlPristine
+	free     []string // databases that are as good as new
 }
 
 // clone creates a database with the template's content and returns its name.
@@ -38,6 +41,9 @@ func (t *template) clone(ctx context.Context) (string, error) {
 		return "", fmt.Errorf("pgtest: make the template: %w", err)
 	}
 	name := uniqueName("test")
+	if t.reuse(ctx, name) {
+		return name, nil
+	}
 	if err := t.exec(ctx, fmt.Sprintf(sqlClone, quote(name), quote(t.name))); err != nil {
 		return "", fmt.Errorf("pgtest: clone the template: %w", err)
 	}
@@ -73,17 +79,24 @@ func (t *template) migrate(ctx context.Context) error {
 		return err
 	}
 	defer pool.Close()
-	return migrate(ctx, pool)
+	if err := migrate(ctx, pool); err != nil {
+		return err
+	}
+	return pool.QueryRow(ctx, sqlPristine).Scan(&t.pristine)
 }
 
-// drop removes the template if it was made.
+// drop removes the template, if it was made, and what was given back.
 func (t *template) drop() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.made {
 		return nil
 	}
-	return t.dropDatabase(t.name)
+	errs := []error{t.dropDatabase(t.name)}
+	for _, name := range t.free {
+		errs = append(errs, t.dropDatabase(name))
+	}
+	return errors.Join(errs...)
 }
 
 // dropDatabase removes a database and ends the sessions in it.
