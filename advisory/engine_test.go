@@ -2,7 +2,6 @@ package advisory_test
 
 import (
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -95,10 +94,4 @@ func TestLocker_refusesServersByTheirVersion(t *testing.T) {
 func closesAll(t *testing.T, peer *pgscript.Server) {
 	t.Helper()
 	(&bundle{}).eventually(t, "every socket is closed", func() bool { return peer.Open() == 0 })
-}
-
-// within requires that something takes as long as it may, and a tenth of that.
-func within(t *testing.T, limit time.Duration, took time.Duration) {
-	t.Helper()
-	require.Less(t, took, limit*11/10)
 }

@@ -128,33 +128,6 @@ func TestLockAll_takesItsLocksInOneOrder(t *testing.T) {
 	b.leakCheck(t)
 }
 
-// Case 102: ten seconds was the limit that could not be raised.
-func TestLock_hasNoLimitOfItsOwn(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	_, other := b.another(t, nil)
-	_, hasty := b.another(t, nil)
-	holder := b.session(t)
-	exec(t, holder, "SELECT pg_advisory_lock(7)")
-	unlimited := b.lockInBackground(t, b.locker, advisory.ID(7))
-	limited := make(chan error, 1)
-	long, cancelLong := context.WithTimeout(t.Context(), time.Minute)
-	defer cancelLong()
-	go func() {
-		limited <- other.Do(long, advisory.ID(7), func(context.Context, *advisory.Lock) error { return nil })
-	}()
-
-	short, cancelShort := context.WithTimeout(t.Context(), time.Second)
-	defer cancelShort()
-	_, err := hasty.Lock(short, advisory.ID(7))
-	require.ErrorIs(t, err, context.DeadlineExceeded)
-	exec(t, holder, "SELECT pg_sleep(10.5)")
-	require.Empty(t, limited)
-	exec(t, holder, "SELECT pg_advisory_unlock(7)")
-	require.NoError(t, (<-unlimited).Unlock(t.Context()))
-	require.NoError(t, <-limited)
-}
-
 // Case 105: how often the server is asked while fifty calls of a Locker wait.
 func TestLock_asksAFewTimesASecond(t *testing.T) {
 	t.Parallel()

