@@ -160,7 +160,7 @@ func inNetwork(t *testing.T) (*bundle, *network, func(*pgxpool.Config)) {
 		_, err := b.raw.Exec(t.Context(), sql)
 		require.NoError(t, err)
 	}
-	execute(fmt.Sprintf("COPY (SELECT 'host all all all scram-sha-256') TO '%s'", scan[string](t, b, "SHOW hba_file")))
+	execute(fmt.Sprintf("COPY (SELECT 'host all all all md5') TO '%s'", scan[string](t, b, "SHOW hba_file")))
 	execute("SELECT pg_reload_conf()")
 	from := func(c *pgxpool.Config) {
 		c.ConnConfig.Host, c.ConnConfig.DialFunc = n.host.String(), n.dial

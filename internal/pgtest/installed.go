@@ -2,7 +2,6 @@ package pgtest
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -38,7 +37,7 @@ func startInstalled(ctx context.Context) (*backend, error) {
 	if err != nil {
 		return nil, err
 	}
-	return serve(ctx, bin, as, source{}, rand.Text())
+	return serve(ctx, bin, as, source{}, password())
 }
 
 // A source is what a standby is made from, and the settings of its own.
@@ -64,7 +63,11 @@ func serveOnce(ctx context.Context, bin binDir, as *account, from source, passwo
 		return nil, err
 	}
 	dir := newFolderName()
-	args := append([]string{dir, bin.path, from.conninfo},
+	var leave, find string
+	if from.conninfo == "" {
+		leave, find = seeds.seedOf(bin, dir)
+	}
+	args := append([]string{dir, bin.path, from.conninfo, leave, find},
 		"-p", strconv.Itoa(port),
 		"-c", "listen_addresses=127.0.0.1",
 		"-c", "unix_socket_directories=",

@@ -2,7 +2,6 @@ package pgtest
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"net"
@@ -45,7 +44,7 @@ func StartPair(t testing.TB) *Pair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	password := rand.Text()
+	password := password()
 	p := &Pair{Primary: startMember(t, bin, as, source{}, password)}
 	if err := migrateDSN(t.Context(), p.Primary.DSN); err != nil {
 		t.Fatal(err)

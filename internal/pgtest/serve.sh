@@ -3,18 +3,19 @@
 # line and then keeps its end open; the kernel closes it when the process ends,
 # however it ends, so the end of input is the one signal that can't be lost.
 #
-# usage: sh -c serve.sh NAME DIR BINDIR SOURCE [SERVER OPTION...]
+# usage: sh -c serve.sh NAME DIR BINDIR SOURCE LEAVE FIND [SERVER OPTION...]
 #
 # With a SOURCE, the connection string of another server, this one becomes a
 # standby of that, and the password is the one to get in there with. Without it,
-# which is the empty string, the server is a new one.
+# which is the empty string, the server is a new one: of the fresh data directory
+# FIND if there is one, else of its own, a copy of which it leaves at LEAVE.
 #
 # This shell ends after the server has, and removes DIR last. It fails if the
 # server ended before it was asked to, with the reason on standard error.
 
 umask 077
-dir=$1 bin=$2 source=$3
-shift 3
+dir=$1 bin=$2 source=$3 leave=$4 find=$5
+shift 5
 
 # Standard input moves to 3, since background commands get /dev/null for it.
 # Standard error moves to 4, for commands that may meet SIGPIPE when nobody reads
@@ -34,9 +35,15 @@ create() {
 	if [ -n "$source" ]; then
 		PGPASSWORD=$password "$bin/pg_basebackup" --dbname="$source" --pgdata="$dir/data" \
 			--write-recovery-conf --checkpoint=fast --no-sync
+	elif [ -n "$find" ] && [ -d "$find" ] && cp -R "$find" "$dir/data"; then
+		chmod 700 "$dir/data"
 	else
-		"$bin/initdb" --pgdata="$dir/data" --username=postgres --auth=scram-sha-256 \
-			--pwfile="$dir/password" --encoding=UTF8 --locale=C --no-sync
+		rm -rf "$dir/data"
+		"$bin/initdb" --pgdata="$dir/data" --username=postgres --auth=md5 \
+			--pwfile="$dir/password" --encoding=UTF8 --locale=C --no-sync || return
+		if [ -n "$leave" ]; then
+			cp -R "$dir/data" "$leave.new" && mv "$leave.new" "$leave"
+		fi
 	fi
 }
 

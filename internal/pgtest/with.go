@@ -1,9 +1,6 @@
 package pgtest
 
-import (
-	"crypto/rand"
-	"testing"
-)
+import "testing"
 
 // StartWith starts a server of t's own from installed binaries, with settings
 // such as "max_connections=20" besides those of every server, and returns its
@@ -20,7 +17,7 @@ func StartWith(t testing.TB, settings ...string) *Database {
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := startMember(t, bin, as, source{settings: settings}, rand.Text())
+	db := startMember(t, bin, as, source{settings: settings}, password())
 	if err := migrateDSN(t.Context(), db.DSN); err != nil {
 		t.Fatal(err)
 	}
