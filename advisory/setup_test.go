@@ -3,7 +3,6 @@ package advisory_test
 import (
 	"context"
 	"net"
-	"os"
 	"strconv"
 	"testing"
 	"time"
@@ -23,20 +22,6 @@ type bundle struct {
 	pool   *pgxpool.Pool
 	locker *advisory.Locker
 	raw    *pgxpool.Pool // looks at the server's truth, and plays other software
-	pooled string        // the DSN behind a pooler, see behindPooler
-}
-
-// behindPooler reports whether all tests are to reach the server through a
-// PgBouncer in session mode: PGADVISORY_TEST_POOLER=session.
-func behindPooler() bool { return os.Getenv("PGADVISORY_TEST_POOLER") == "session" }
-
-// direct skips a test that is about what no pooler passes on: settings of the
-// connection string, a broken network, or which connection is whose.
-func direct(t *testing.T) {
-	t.Helper()
-	if behindPooler() {
-		t.Skip("not behind a pooler")
-	}
 }
 
 func setup(t *testing.T, configure ...func(*pgxpool.Config)) *bundle {
@@ -62,20 +47,7 @@ func setupOn(t *testing.T, db *pgtest.Database, config *advisory.Config, configu
 // advisory lock may be left.
 func (b *bundle) another(t *testing.T, config *advisory.Config, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, *advisory.Locker) {
 	t.Helper()
-	db := *b.db
-	if behindPooler() {
-		if b.pooled == "" {
-			b.pooled = b.db.PgBouncer(t, "session", "default_pool_size = 100")
-		}
-		db.DSN = b.pooled
-		var c advisory.Config
-		if config != nil {
-			c = *config
-		}
-		c.SessionPooler = true
-		config = &c
-	}
-	pool := db.Pool(t, configure...)
+	pool := b.db.Pool(t, configure...)
 	locker, err := advisory.New(pool, config)
 	require.NoError(t, err)
 	t.Cleanup(func() {
