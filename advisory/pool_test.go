@@ -81,12 +81,15 @@ func TestLock_whenThePoolIsClosed(t *testing.T) {
 		pool.Close()
 		close(closed)
 	}()
-	b.eventually(t, "the pool is closing", func() bool {
-		_, err := locker.TryLock(t.Context(), advisory.ID(8))
-		return err != nil
+	b.eventually(t, "the pool is closing, and says so", func() bool {
+		other, err := locker.TryLock(t.Context(), advisory.ID(8))
+		if err == nil {
+			require.NoError(t, other.Unlock(t.Context()))
+			return false
+		}
+		require.ErrorContains(t, err, "closed pool")
+		return true
 	})
-	_, err = locker.TryLock(t.Context(), advisory.ID(8))
-	require.ErrorContains(t, err, "closed pool")
 	require.NoError(t, lock.Err())
 	require.NoError(t, lock.Unlock(t.Context()))
 	<-closed
