@@ -60,6 +60,11 @@ func TestSession_whenARoundTripFails(t *testing.T) {
 		if shared {
 			<-held.Done()
 			require.ErrorIs(t, held.Err(), advisory.ErrLost)
+			b.eventually(t, "the session has ended", func() bool { // until then there is no room for a query
+				alive := true
+				err := b.raw.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", int(s.BackendPID())).Scan(&alive)
+				return err == nil && !alive
+			})
 			b.leakCheck(t)
 			continue
 		}
