@@ -1,7 +1,6 @@
 package advisory
 
 import (
-	"cmp"
 	"fmt"
 	"slices"
 )
@@ -65,14 +64,6 @@ func targetsOf(keys []Key) []target {
 	for _, k := range keys {
 		targets = append(targets, target{tag: k.tag()})
 	}
-	slices.SortFunc(targets, func(a, b target) int {
-		if a.pair != b.pair {
-			if a.pair {
-				return 1
-			}
-			return -1
-		}
-		return cmp.Compare(a.id, b.id)
-	})
+	slices.SortFunc(targets, func(a, b target) int { return compareTags(a.tag, b.tag) })
 	return slices.Compact(targets)
 }

@@ -57,8 +57,9 @@
 //
 // Advisory locks are scoped to a database: schemas don't separate them. So each
 // test gets a database, cloned from a template that the migrations were run in
-// once per process. The template's name is unique; processes that share a
-// given server don't meet.
+// once per process, or that of an earlier test which left it as it got it, under
+// a new name. The template's name is unique; processes that share a given server
+// don't meet.
 //
 // Servers started here keep their files in /dev/shm where that has 4 GiB to
 // spare and TMPDIR is not set, and in the temporary folder otherwise. They run
