@@ -50,7 +50,7 @@ func (l *Locker) contend(ln *line, hold *connhold.Hold) {
 			l.serve(ln, w, c)
 			continue
 		case c.issue == w.issue && w.try:
-			refusal = fmt.Errorf("%w: a transaction of an earlier holder is still open", ErrNotAcquired)
+			refusal = fmt.Errorf("%w: %w", ErrNotAcquired, c.pending())
 		default:
 			l.step(ln, w, c, func() error { return c.makeReceipt(w.ctx, l, w.request) })
 			continue
@@ -92,7 +92,7 @@ func (l *Locker) finish(ln *line, w *waiter, refusal error) bool {
 	if next := l.headLocked(ln); next != nil && !next.turn && ln.fits(next.shared) {
 		return false
 	}
-	ln.contended, ln.phase = false, idle
+	ln.contended, ln.phase, ln.pending = false, idle, nil
 	l.advanceLocked(ln, nil)
 	l.changedLocked()
 	return true
@@ -136,6 +136,7 @@ func (l *Locker) step(ln *line, w *waiter, c *contest, do func() error) {
 func (l *Locker) told(ln *line, c *contest) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	ln.pending = c.pending()
 	if c.granted {
 		ln.phase = asking
 		return
@@ -199,7 +200,7 @@ func (l *Locker) connectFor(ln *line, w *waiter, c *contest) error {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
 	defer cancel()
 	l.mu.Lock()
-	ln.phase, ln.stopConnecting = connecting, cancel
+	ln.phase, ln.stopConnecting, ln.pending = connecting, cancel, nil
 	if len(ln.waiters) == 0 {
 		cancel() // the last one left before this was there to be called
 	}

@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -34,7 +35,7 @@ type contest struct {
 	applied bool  // the settings
 	refusal error // the answer is no, whoever asks
 	issue   grant.Issue
-	receipt int64 // of issue; 0 until it is made
+	receipt int64 // of issue; not positive until it is made
 	slot    int   // of a semaphore
 }
 
@@ -141,6 +142,18 @@ func runScript(ctx context.Context, conn *pgx.Conn, text string) ([]*int64, erro
 		answer[i] = &n
 	}
 	return answer, nil
+}
+
+// pending says for whose transaction a receipt waits; nil when none does.
+func (c *contest) pending() error {
+	switch {
+	case !c.granted || c.issue.IsZero() || c.receipt > 0:
+		return nil
+	case c.receipt < 0:
+		return fmt.Errorf("a transaction in which an earlier holder has written is still open, in the session with PID %d", -c.receipt)
+	default:
+		return errors.New("a transaction in which an earlier holder has written is still open, or was prepared")
+	}
 }
 
 // giveBack ends the connection's part: whatever the session holds is released,

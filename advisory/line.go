@@ -34,6 +34,9 @@ type line struct {
 	// stopConnecting ends the wait for a connection once nobody needs it; nil
 	// when there is no such wait.
 	stopConnecting context.CancelFunc
+	// pending says, while the lock is granted and what its grant must do besides
+	// waits for a transaction, for which.
+	pending error
 }
 
 type phase uint8
@@ -230,6 +233,8 @@ func (l *Locker) endedWaitingLocked(ln *line, w *waiter) error {
 		return fmt.Errorf("waiting for the lock, which this process holds: %w", ended(w.ctx))
 	case ln.phase == connecting:
 		return l.endedConnecting(w.ctx)
+	case ln.pending != nil:
+		return fmt.Errorf("%w: %w", ln.pending, ended(w.ctx))
 	default:
 		return fmt.Errorf("waiting for the lock: %w", ended(w.ctx))
 	}

@@ -23,21 +23,22 @@ func TestGuard_refusesWhatItCantGuard(t *testing.T) {
 		"missing table":      {``, `exports`, "42P01", `"exports" does not exist`},
 		"missing schema":     {``, `nowhere.exports`, "3F000", `"nowhere" does not exist`},
 		"no name":            {``, ``, "42602", `invalid name`},
-		"view":               {`CREATE VIEW v AS SELECT 1 AS id`, `v`, "42809", `v can't be guarded: it is not a plain table`},
-		"materialized view":  {`CREATE MATERIALIZED VIEW m AS SELECT 1 AS id`, `m`, "42809", `it is not a plain table`},
-		"sequence":           {`CREATE SEQUENCE s`, `s`, "42809", `it is not a plain table`},
-		"index":              {`CREATE TABLE a (id int); CREATE INDEX i ON a (id)`, `i`, "42809", `it is not a plain table`},
-		"partitioned table":  {partitionSQL, `p`, "42809", `p can't be guarded: it is not a plain table`},
-		"partition":          {partitionSQL, `p1`, "42809", `p1 can't be guarded: it is not a plain table`},
-		"inheritance parent": {inheritSQL, `parent`, "42809", `it is not a plain table`},
-		"inheritance child":  {inheritSQL, `child`, "42809", `it is not a plain table`},
+		"view":               {`CREATE VIEW v AS SELECT 1 AS id`, `v`, "42809", `v can't be guarded: public.v is not a table of this database`},
+		"materialized view":  {`CREATE MATERIALIZED VIEW m AS SELECT 1 AS id`, `m`, "42809", `is not a table of this database`},
+		"sequence":           {`CREATE SEQUENCE s`, `s`, "42809", `is not a table of this database`},
+		"index":              {`CREATE TABLE a (id int); CREATE INDEX i ON a (id)`, `i`, "42809", `is not a table of this database`},
+		"partition":          {partitionSQL, `p1`, "42809", `p1 can't be guarded alone: it belongs to public.p`},
+		"inheritance child":  {inheritSQL, `child`, "42809", `child can't be guarded alone: it belongs to public.parent`},
+		"foreign partition":  {partitionSQL + `; ` + foreignSQL + `; CREATE FOREIGN TABLE p2 PARTITION OF p FOR VALUES FROM (1) TO (2) SERVER s`, `p`, "42809", `public.p2 is not a table`},
+		"unlogged partition": {partitionSQL + `; CREATE UNLOGGED TABLE p2 PARTITION OF p FOR VALUES FROM (1) TO (2)`, `p`, "42809", `public.p2 is temporary or unlogged`},
+		"fencing_token text": {`CREATE TABLE t (fencing_token text)`, `t`, "42804", `its column fencing_token is not a bigint`},
 		"foreign table": {
-			`CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w; CREATE FOREIGN TABLE f (id int) SERVER s`,
-			`f`, "42809", `it is not a plain table`,
+			foreignSQL + `; CREATE FOREIGN TABLE f (id int) SERVER s`,
+			`f`, "42809", `is not a table of this database`,
 		},
-		"unlogged table": {`CREATE UNLOGGED TABLE u (id int)`, `u`, "42809", `u can't be guarded: it is temporary or unlogged`},
+		"unlogged table": {`CREATE UNLOGGED TABLE u (id int)`, `u`, "42809", `public.u is temporary or unlogged`},
 		"temporary table": {
-			`CREATE TEMP TABLE x (id int)`, `pg_temp.x`, "42809", `it is temporary or unlogged`,
+			`CREATE TEMP TABLE x (id int)`, `pg_temp.x`, "42809", `is temporary or unlogged`,
 		},
 	} {
 		err := guardNew(t.Context(), b.pool, c.make, c.table)
@@ -63,6 +64,7 @@ func guardNew(ctx context.Context, pool *pgxpool.Pool, ddl, table string) (err e
 
 const (
 	partitionSQL = `CREATE TABLE p (id int) PARTITION BY RANGE (id); CREATE TABLE p1 PARTITION OF p DEFAULT`
+	foreignSQL   = `CREATE FOREIGN DATA WRAPPER w; CREATE SERVER s FOREIGN DATA WRAPPER w`
 	inheritSQL   = `CREATE TABLE parent (id int); CREATE TABLE child () INHERITS (parent)`
 )
 

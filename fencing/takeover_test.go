@@ -2,6 +2,7 @@ package fencing_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -102,6 +103,19 @@ func TestLock_waitsForAnOpenTransactionInWhichTheOldHolderHasWritten(t *testing.
 	}
 }
 
+// blockedBy is how an error names the transaction.
+func blockedBy(tx pgx.Tx) string {
+	return fmt.Sprintf("a transaction in which an earlier holder has written is still open, in the session with PID %d", tx.Conn().PgConn().PID())
+}
+
+// waitForOnlyLocksOf is waitForNoLock, but for that which a transaction shares
+// since it has written.
+func (b *bundle) waitForOnlyLocksOf(t *testing.T, tx pgx.Tx) {
+	t.Helper()
+	b.waitFor(t, "no advisory lock is left but that of the transaction",
+		`SELECT (`+advisoryLocksSQL+` AND NOT (pid = $1 AND mode = 'ShareLock')) = 0`, tx.Conn().PgConn().PID())
+}
+
 func TestLock_leavesNothingWhenItsContextEndsBeforeTheOldTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -113,8 +127,9 @@ func TestLock_leavesNothingWhenItsContextEndsBeforeTheOldTransaction(t *testing.
 
 	got := receive(t, result)
 	require.ErrorIs(t, got.err, context.Canceled)
+	require.ErrorContains(t, got.err, blockedBy(tx))
 	require.Nil(t, got.lease)
-	b.waitForNoLock(t)
+	b.waitForOnlyLocksOf(t, tx)
 	require.Equal(t, old.Token(), b.mark(t, "nightly"))
 	// Nothing has superseded the old holder.
 	require.NoError(t, tx.Commit(t.Context()))
@@ -130,9 +145,9 @@ func TestTryLock_answersWhileTheOldHoldersTransactionIsOpen(t *testing.T) {
 
 	lease, err := fencer.TryLock(t.Context(), "nightly")
 	require.ErrorIs(t, err, advisory.ErrNotAcquired)
-	require.ErrorContains(t, err, "a transaction of an earlier holder is still open")
+	require.ErrorContains(t, err, blockedBy(tx))
 	require.Nil(t, lease)
-	b.waitForNoLock(t)
+	b.waitForOnlyLocksOf(t, tx)
 	require.Equal(t, old.Token(), b.mark(t, "nightly"))
 
 	require.NoError(t, tx.Commit(t.Context()))

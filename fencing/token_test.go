@@ -122,11 +122,11 @@ func TestIssue_worksFromSQLAndLeavesTheLockAsItWas(t *testing.T) {
 	require.Greater(t, int64(b.lock(t, b.fencer, "nightly").Token()), token)
 }
 
-func TestIssue_answersZeroWhileAnOldTransactionIsOpen(t *testing.T) {
+func TestIssue_namesTheSessionWhoseOldTransactionIsOpen(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	old, tx := inFlight(t, b)
-	require.Zero(t, one[int64](t, b.observer, issueWithLockSQL, "nightly"))
+	require.Equal(t, -int64(tx.Conn().PgConn().PID()), one[int64](t, b.observer, issueWithLockSQL, "nightly"))
 	require.Equal(t, old.Token(), b.mark(t, "nightly"))
 	require.NoError(t, tx.Commit(t.Context()))
 	require.Greater(t, one[int64](t, b.observer, `SELECT fencing.issue('nightly')`), int64(old.Token()))

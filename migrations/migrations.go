@@ -13,8 +13,8 @@ import (
 	"github.com/pressly/goose/v3"
 )
 
-// FS holds the migrations in goose's format. Up and Down also make and drop
-// the schema fencing, which the files expect to find.
+// FS holds the migrations in goose's format; [Export] makes those of other tools
+// of them.
 //
 //go:embed *.sql
 var FS embed.FS
@@ -31,6 +31,8 @@ type Querier interface {
 // it is there already. It needs one connection of the pool, which must lead to
 // the server itself and not to a pooler (advisory.ErrPooler), and the privilege to
 // create a schema in its database.
+//
+// What another tool has installed stays that tool's, and Up refuses to touch it.
 //
 // Concurrent calls, in other processes too, wait for each other; ctx bounds the
 // wait and the migrations. Each migration is one transaction: after an error
@@ -51,7 +53,7 @@ func Down(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return errors.New("migrations: down: the pool is nil")
 	}
-	if begun, err := hasBegun(ctx, pool); err != nil || !begun {
+	if there, err := exists(ctx, pool, "coalesce(to_regclass('"+versionTable+"')::oid, to_regprocedure('fencing.version()')::oid)"); err != nil || !there {
 		return err
 	}
 	return run(ctx, pool, "down", createSchemaSQL, dropSchemaSQL, func(p *goose.Provider) error {
@@ -60,27 +62,37 @@ func Down(ctx context.Context, pool *pgxpool.Pool) error {
 	})
 }
 
-// Version returns the number of the last migration that has run, and 0 where
-// fencing is not installed.
+// Version returns the number of the last migration that has run, by whichever
+// tool, and 0 where fencing is not installed.
 func Version(ctx context.Context, db Querier) (int64, error) {
-	if begun, err := hasBegun(ctx, db); err != nil || !begun {
-		return 0, err
-	}
 	var version int64
-	if err := db.QueryRow(ctx, "SELECT coalesce(max(version_id), 0) FROM "+versionTable+" WHERE is_applied").Scan(&version); err != nil {
+	installed, err := exists(ctx, db, "to_regprocedure('fencing.version()')")
+	if err == nil && installed {
+		err = db.QueryRow(ctx, "SELECT fencing.version()").Scan(&version)
+	}
+	if err != nil {
 		return 0, fmt.Errorf("migrations: version: %w", err)
 	}
 	return version, nil
 }
 
-// hasBegun reports whether an Up has come as far as to make its table; the
-// first migration may have failed all the same.
-func hasBegun(ctx context.Context, db Querier) (bool, error) {
-	var begun bool
-	if err := db.QueryRow(ctx, "SELECT to_regclass($1) IS NOT NULL", versionTable).Scan(&begun); err != nil {
-		return false, fmt.Errorf("migrations: version: %w", err)
+func exists(ctx context.Context, db Querier, object string) (is bool, err error) {
+	err = db.QueryRow(ctx, "SELECT "+object+" IS NOT NULL").Scan(&is)
+	return is, err
+}
+
+// refuseForeign refuses what another tool has installed: its own table would
+// still say that the migrations have run, or have not.
+func refuseForeign(ctx context.Context, pool *pgxpool.Pool) error {
+	// An Up may not have come further than to make its table.
+	begun, err := exists(ctx, pool, "to_regclass('"+versionTable+"')")
+	if err != nil || begun {
+		return err
 	}
-	return begun, nil
+	if version, err := Version(ctx, pool); err != nil || version > 0 {
+		return errors.Join(err, fmt.Errorf("another tool has installed fencing, at version %d: go on with that tool", version))
+	}
+	return nil
 }
 
 func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migrate func(*goose.Provider) error) (err error) {
@@ -93,6 +105,9 @@ func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migr
 		}
 	}()
 
+	if err := refuseForeign(ctx, pool); err != nil {
+		return err
+	}
 	// One connection, kept from the first use to the last: the lock is on it.
 	db := stdlib.OpenDBFromPool(pool)
 	db.SetMaxOpenConns(1)

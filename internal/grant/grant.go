@@ -11,9 +11,11 @@ import (
 // made after the lock is granted, on the session that holds it, in the round
 // trip that grants it.
 //
-// The function returns a positive receipt, which the caller of the lock gets,
-// or 0 when it can't yet be made without waiting for another transaction; it
-// is then called again while the lock is kept. It bounds its own waits.
+// The function returns a positive receipt, which the caller of the lock gets.
+// Where that can't be made yet without waiting for another transaction, it
+// returns the PID of a session with such a transaction, negated, or 0 if there
+// is no such session; it is then called again while the lock is kept. It bounds
+// its own waits.
 //
 // The zero Issue is none.
 type Issue struct {

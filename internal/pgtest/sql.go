@@ -13,6 +13,9 @@ const (
 	// Any number of these may run at once on one template.
 	sqlClone = `CREATE DATABASE %s TEMPLATE %s`
 
+	// A clone is no copy that needs a rebase: nobody uses the template.
+	sqlAdopt = `UPDATE fencing.origin SET database = (SELECT oid FROM pg_database WHERE datname = current_database())`
+
 	// Nobody may be connected to it.
 	sqlRename = `ALTER DATABASE %s RENAME TO %s`
 

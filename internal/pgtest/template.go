@@ -47,7 +47,21 @@ func (t *template) clone(ctx context.Context) (string, error) {
 	if err := t.exec(ctx, fmt.Sprintf(sqlClone, quote(name), quote(t.name))); err != nil {
 		return "", fmt.Errorf("pgtest: clone the template: %w", err)
 	}
+	if err := t.adopt(ctx, name); err != nil {
+		return "", errors.Join(fmt.Errorf("pgtest: adopt the clone: %w", err), t.dropDatabase(name))
+	}
 	return name, nil
+}
+
+func (t *template) adopt(ctx context.Context, name string) error {
+	dsn, err := withDatabase(t.dsn, name)
+	if err != nil {
+		return err
+	}
+	return withConn(ctx, dsn, func(conn *pgx.Conn) error {
+		_, err := conn.Exec(ctx, sqlAdopt)
+		return err
+	})
 }
 
 // make creates the template unless it exists. The first failure is final: every

@@ -1,0 +1,215 @@
+-- +goose Up
+
+-- Up has made the schema already, because the table that records the
+-- migrations is in it; other tools have not.
+CREATE SCHEMA IF NOT EXISTS fencing;
+
+CREATE SEQUENCE fencing.token AS bigint
+    MINVALUE 1 MAXVALUE 8796093022207 NO CYCLE CACHE 1;
+COMMENT ON SEQUENCE fencing.token IS
+    'Low 43 bits of the tokens; fencing.issue puts the epoch above them. No table owns it, so that RESTART IDENTITY can''t reach it.';
+
+CREATE TABLE fencing.resource (
+    name      text        PRIMARY KEY CHECK (name <> ''),
+    mark      bigint      NOT NULL CHECK (mark > 0),
+    raised_at timestamptz NOT NULL DEFAULT clock_timestamp()
+) WITH (fillfactor = 50);
+COMMENT ON TABLE fencing.resource IS
+    'The mark of a resource is the token that was issued for it last. A write with any other token is refused.';
+
+CREATE TABLE fencing.origin (
+    only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
+    epoch_base        bigint  NOT NULL DEFAULT 0 CHECK (epoch_base >= 0),
+    system_identifier bigint  NOT NULL,
+    database          oid     NOT NULL
+);
+COMMENT ON TABLE fencing.origin IS
+    'Where the tokens are issued. In a copy of the database it still names the original, and fencing.verify() says so.';
+INSERT INTO fencing.origin (system_identifier, database)
+SELECT (pg_control_system()).system_identifier, oid FROM pg_database WHERE datname = current_database();
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.epoch() RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- Not of pg_control_checkpoint, which is late after a promotion.
+    RETURN (SELECT o.epoch_base FROM fencing.origin o)
+        + ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint - 1;
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.epoch() IS
+    'Stands in the high bits of the tokens. It grows with each promotion, because the timeline does, so that a standby that lost the last tokens does not issue them again.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.issue(resource text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET lock_timeout = '200ms'
+AS $$
+DECLARE
+    lock_key  bigint := hashtextextended(resource, 0);
+    write_key bigint := hashtextextended(resource, 1);
+    token     bigint;
+BEGIN
+    IF resource = '' THEN
+        RAISE EXCEPTION 'the name of a resource can''t be empty' USING ERRCODE = '22023';
+    END IF;
+    -- Nobody may supersede a holder without its lock: the lock is granted once
+    -- more to the session that has it, and to no other while one has it.
+    IF NOT pg_try_advisory_lock(lock_key) THEN
+        RAISE EXCEPTION 'another session holds the lock of resource %', to_json(resource) USING
+            ERRCODE = '55006',
+            HINT = format('Take it first: SELECT CASE WHEN pg_try_advisory_lock(%s) THEN fencing.issue(%L) END.', lock_key, resource);
+    END IF;
+    PERFORM pg_advisory_unlock(lock_key);
+
+    token := fencing.epoch() << 43 | nextval('fencing.token');
+
+    -- A token is worth nothing before its mark is durable, whatever the role
+    -- is set to otherwise.
+    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+
+    BEGIN
+        -- Waits for the open transactions in which an earlier holder writes:
+        -- they share this lock.
+        PERFORM pg_advisory_xact_lock(write_key);
+        -- Above the old mark the token heals a sequence that was set back.
+        INSERT INTO fencing.resource AS r (name, mark) VALUES (resource, token)
+        ON CONFLICT (name) DO UPDATE
+            SET mark = greatest(excluded.mark, r.mark + 1), raised_at = clock_timestamp()
+        RETURNING mark INTO token;
+    EXCEPTION WHEN lock_not_available THEN
+        -- One of those that it waits for; a prepared transaction has no session.
+        RETURN coalesce((
+            SELECT -min(l.pid)::bigint FROM pg_locks l
+             WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ShareLock'
+               AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+               AND l.objsubid = 1 AND l.classid = ((write_key >> 32) & 4294967295)::oid
+               AND l.objid = (write_key & 4294967295)::oid), 0);
+    END;
+    RETURN token;
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.issue(text) IS
+    'Draws the next token of a resource for the session that holds its advisory lock, and raises the mark. 0 or below is no token: a transaction in which an earlier holder has written is still open, in the session whose PID is the negated number; call again. Call it outside of a transaction block: the mark is raised when it commits.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.stamp(resource text, token bigint, max_idle interval DEFAULT '1 minute') RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    idle_limit bigint := extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000;
+    max_idle_ms bigint := extract(epoch FROM max_idle) * 1000;
+BEGIN
+    IF resource IS NULL OR resource = '' THEN
+        RAISE EXCEPTION 'the name of a resource can''t be empty' USING ERRCODE = '22023';
+    END IF;
+    IF token IS NULL OR token <= 0 THEN
+        RAISE EXCEPTION 'token % is not valid: tokens start at 1', coalesce(token::text, 'NULL') USING
+            ERRCODE = '22023',
+            HINT = 'Stamp with the token that fencing.issue returned when the lock was granted.';
+    END IF;
+    IF max_idle_ms IS NULL OR max_idle_ms <= 0 THEN
+        RAISE EXCEPTION 'max_idle must be positive' USING ERRCODE = '22023';
+    END IF;
+    max_idle_ms := least(max_idle_ms, 2147483647); -- the most that the setting takes
+    PERFORM set_config('fencing.stamps',
+        (coalesce(nullif(current_setting('fencing.stamps', true), ''), '{}')::jsonb
+            || jsonb_build_object(resource, token))::text, true);
+    -- The next holder waits for the writes of this transaction.
+    IF idle_limit = 0 OR idle_limit > max_idle_ms THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', max_idle_ms::text, true);
+    END IF;
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.stamp(text, bigint, interval) IS
+    'Lets this transaction write to what is guarded for the resource, as the holder of the token. Called for several resources, it stamps for each. Until it ends the transaction may be idle for max_idle at most.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.rebase() RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    highest bigint := (SELECT coalesce(max(r.mark), 0) >> 43 FROM fencing.resource r);
+BEGIN
+    UPDATE fencing.origin o SET
+        epoch_base = o.epoch_base + greatest(highest - fencing.epoch() + 1, 1),
+        system_identifier = (pg_control_system()).system_identifier,
+        database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.rebase() IS
+    'Puts the tokens that are issued from now on above all that the original of this copy can have issued on the same timeline. To be called once in a database that was restored from a dump, by the owner of the schema.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.grant_to(role regrole) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF role IS NULL THEN
+        RAISE EXCEPTION 'the role can''t be NULL' USING ERRCODE = '22023';
+    END IF;
+    EXECUTE format('GRANT USAGE ON SCHEMA fencing TO %s', role);
+    EXECUTE format('GRANT EXECUTE ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval) TO %s', role);
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.grant_to(regrole) IS
+    'Gives a role all that it needs to lock resources and to stamp its transactions, and nothing by which it could move a mark otherwise.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.revoke_from(role regrole) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF role IS NULL THEN
+        RAISE EXCEPTION 'the role can''t be NULL' USING ERRCODE = '22023';
+    END IF;
+    EXECUTE format('REVOKE ALL ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval) FROM %s', role);
+    EXECUTE format('REVOKE ALL ON SCHEMA fencing FROM %s', role);
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.revoke_from(regrole) IS
+    'Takes away what fencing.grant_to gave.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.version() RETURNS bigint
+LANGUAGE sql IMMUTABLE
+AS 'SELECT 1::bigint';
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.version() IS
+    'The number of the last migration, whichever tool has run it.';
+
+-- Whoever may use the schema may read; USAGE on it comes from grant_to.
+GRANT SELECT ON fencing.resource, fencing.origin TO PUBLIC;
+REVOKE ALL ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval), fencing.rebase() FROM PUBLIC;
+
+-- +goose Down
+
+DROP FUNCTION fencing.version();
+DROP FUNCTION fencing.revoke_from(regrole);
+DROP FUNCTION fencing.grant_to(regrole);
+DROP FUNCTION fencing.rebase();
+DROP FUNCTION fencing.stamp(text, bigint, interval);
+DROP FUNCTION fencing.issue(text);
+DROP FUNCTION fencing.epoch();
+DROP TABLE fencing.origin;
+DROP TABLE fencing.resource;
+DROP SEQUENCE fencing.token;
+
+-- Down of this package drops the schema itself, with the table in it.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    IF to_regclass('fencing.migration') IS NULL THEN
+        DROP SCHEMA fencing;
+    END IF;
+END $$;
+-- +goose StatementEnd

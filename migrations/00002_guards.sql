@@ -1,0 +1,651 @@
+-- +goose Up
+
+CREATE TABLE fencing.guarded (
+    target     regclass    PRIMARY KEY,
+    resource   text        CHECK (resource <> ''),
+    by_column  name,
+    prefix     text        NOT NULL DEFAULT '',
+    guarded_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    CHECK ((resource IS NULL) <> (by_column IS NULL))
+);
+COMMENT ON TABLE fencing.guarded IS
+    'The tables that fencing.guard and fencing.guard_by have guarded, each with all of its partitions or children. fencing.verify() compares it with the triggers that are there.';
+GRANT SELECT ON fencing.guarded TO PUBLIC;
+
+-- The check itself. It runs with the rights and the search_path of the trigger
+-- functions below.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.check_write(resource text, operation text, table_schema name, table_name name) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    token bigint := (nullif(current_setting('fencing.stamps', true), '')::jsonb ->> resource)::bigint;
+    mark  bigint;
+BEGIN
+    IF token IS NULL THEN
+        -- What logical replication applies was written, and checked, where it
+        -- comes from.
+        IF current_setting('session_replication_role') = 'replica' AND EXISTS (
+            SELECT FROM pg_stat_get_activity(pg_backend_pid()) a WHERE a.backend_type LIKE 'logical replication%')
+        THEN
+            RETURN;
+        END IF;
+        RAISE EXCEPTION '% on %.% refused: the transaction is not stamped', operation, quote_ident(table_schema), quote_ident(table_name) USING
+            ERRCODE = 'LF002', SCHEMA = table_schema, TABLE = table_name,
+            DETAIL = format('resource=%s', to_json(resource)),
+            HINT = format('Hold the resource''s lock and begin the transaction with SELECT fencing.stamp(%L, token).', resource);
+    END IF;
+    -- Until the end of the transaction no new holder can raise the mark.
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(resource, 1));
+    IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
+        -- This statement sees what was committed before the lock was granted.
+        SELECT r.mark INTO mark FROM fencing.resource r WHERE r.name = resource;
+    ELSE
+        -- A snapshot that is older than the mark fails to serialize here. No
+        -- weaker row lock does that.
+        SELECT r.mark INTO mark FROM fencing.resource r WHERE r.name = resource FOR SHARE;
+    END IF;
+    IF mark IS NULL OR token > mark THEN
+        RAISE EXCEPTION '% on %.% refused: the token was never issued', operation, quote_ident(table_schema), quote_ident(table_name) USING
+            ERRCODE = 'LF003', SCHEMA = table_schema, TABLE = table_name,
+            DETAIL = format('token=%s current=%s resource=%s', token, coalesce(mark, 0), to_json(resource)),
+            HINT = 'Stamp with the token that fencing.issue returned when the lock was granted.';
+    ELSIF token < mark THEN
+        RAISE EXCEPTION '% on %.% refused: the token is stale', operation, quote_ident(table_schema), quote_ident(table_name) USING
+            ERRCODE = 'LF001', SCHEMA = table_schema, TABLE = table_name,
+            DETAIL = format('token=%s current=%s resource=%s table=%s', token, mark, to_json(resource),
+                to_json(format('%I.%I', table_schema, table_name))),
+            HINT = 'The lock was lost and another holder has it or had it since. Give up this work, or take the lock again for a new token.';
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.check_statement() RETURNS trigger
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    PERFORM fencing.check_write(tg_argv[0], tg_op, tg_table_schema, tg_table_name);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- Where a column names the resource: after the statement, once for each
+-- resource among its rows.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.check_rows() RETURNS trigger
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    named text := format('(%I)::text AS value', tg_argv[0]);
+    rows  text := CASE tg_op
+        WHEN 'INSERT' THEN format('SELECT DISTINCT %s FROM fencing_new', named)
+        WHEN 'DELETE' THEN format('SELECT DISTINCT %s FROM fencing_old', named)
+        ELSE format('SELECT %1$s FROM fencing_old UNION SELECT %1$s FROM fencing_new', named) END;
+    value text;
+BEGIN
+    FOR value IN EXECUTE rows || ' ORDER BY value' LOOP
+        PERFORM fencing.check_value(value, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
+    END LOOP;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.check_value(value text, by_column text, prefix text, operation text, table_schema name, table_name name) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF value IS NULL OR prefix || value = '' THEN
+        RAISE EXCEPTION '% on %.% refused: a row names no resource', operation, quote_ident(table_schema), quote_ident(table_name) USING
+            ERRCODE = 'LF002', SCHEMA = table_schema, TABLE = table_name, COLUMN = by_column,
+            HINT = format('Give %I a value: it names the resource whose holder may write the row.', by_column);
+    END IF;
+    PERFORM fencing.check_write(prefix || value, operation, table_schema, table_name);
+END $$;
+-- +goose StatementEnd
+
+-- A partition that is attached later has no statement triggers yet, but it gets
+-- its row triggers from the table that it is attached to.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.check_row() RETURNS trigger
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    value text;
+BEGIN
+    IF tg_nargs = 1 THEN
+        PERFORM fencing.check_write(tg_argv[0], tg_op, tg_table_schema, tg_table_name);
+        RETURN NULL;
+    END IF;
+    IF tg_op <> 'INSERT' THEN
+        EXECUTE format('SELECT (($1).%I)::text', tg_argv[0]) USING old INTO value;
+        PERFORM fencing.check_value(value, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
+    END IF;
+    IF tg_op <> 'DELETE' THEN
+        EXECUTE format('SELECT (($1).%I)::text', tg_argv[0]) USING new INTO value;
+        PERFORM fencing.check_value(value, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.refuse_truncate() RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RAISE EXCEPTION 'TRUNCATE on %.% refused: it takes the rows of every resource', quote_ident(tg_table_schema), quote_ident(tg_table_name) USING
+        ERRCODE = 'LF002', SCHEMA = tg_table_schema, TABLE = tg_table_name,
+        HINT = 'Delete the rows of the resources that the transaction is stamped for.';
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.stamp_row() RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    resource text := tg_argv[0];
+BEGIN
+    IF tg_nargs = 2 THEN
+        EXECUTE format('SELECT $2 || (($1).%I)::text', tg_argv[0]) USING new, tg_argv[1] INTO resource;
+    END IF;
+    -- Without a stamp, as in logical replication, the row stays as it came.
+    new.fencing_token := coalesce((nullif(current_setting('fencing.stamps', true), '')::jsonb ->> resource)::bigint, new.fencing_token);
+    RETURN new;
+END $$;
+-- +goose StatementEnd
+
+-- A table and all of its partitions, or of the tables that inherit from it.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.family(target regclass) RETURNS TABLE (member regclass, depth int)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE f (oid, depth) AS (
+        SELECT target::oid, 0
+        UNION
+        SELECT i.inhrelid, f.depth + 1 FROM f JOIN pg_inherits i ON i.inhparent = f.oid
+    )
+    SELECT f.oid::regclass, max(f.depth) FROM f GROUP BY f.oid
+$$;
+-- +goose StatementEnd
+
+-- Which triggers make a guard whole, and in which state, as pg_get_triggerdef
+-- and pg_trigger have them. fencing.guard makes them, fencing.verify looks for
+-- them. A table is guarded with all that is below it.
+--
+-- A partition gets the row triggers of its partitioned table. Where it has
+-- statement triggers, those would check a second time, and are disabled; what is
+-- attached later has them enabled.
+--
+-- fencing_unguard_first never fires. That it is there keeps PostgreSQL from
+-- attaching the table to a parent, by way of which it would be written unchecked.
+--
+-- How pg_get_triggerdef writes a backslash, standard_conforming_strings decides.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.wanted(target regclass, resource text, by_column name, prefix text)
+RETURNS TABLE (member regclass, depth int, cloned boolean, name name, state "char", definition text)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
+AS $$
+    WITH argument (list) AS (
+        SELECT string_agg('''' || replace(a.text, '''', '''''') || '''', ', ' ORDER BY a.number)
+            FROM unnest(CASE WHEN by_column IS NULL THEN ARRAY[resource] ELSE ARRAY[by_column::text, prefix] END)
+            WITH ORDINALITY AS a (text, number)
+    ), member AS (
+        SELECT f.member AS oid, f.depth, f.depth = 0 AS is_root, c.relkind = 'r' AS is_leaf, c.relispartition AS is_partition,
+            EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'fencing_token' AND NOT a.attisdropped) AS is_stamped
+        FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member
+    ), w (oid, depth, cloned, name, state, event, action) AS (
+        SELECT oid, depth, false, 'fencing_guard', 'A', 'BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE',
+            'FOR EACH STATEMENT EXECUTE FUNCTION fencing.check_statement(' || list || ')'
+            FROM member, argument WHERE by_column IS NULL
+        UNION ALL
+        SELECT oid, depth, false, 'fencing_guard_' || lower(t.event), 'A', 'AFTER ' || t.event,
+            'REFERENCING ' || t.rows || ' FOR EACH STATEMENT EXECUTE FUNCTION fencing.check_rows(' || list || ')'
+            FROM member, argument, (VALUES
+                ('INSERT', 'NEW TABLE AS fencing_new'),
+                ('UPDATE', 'OLD TABLE AS fencing_old NEW TABLE AS fencing_new'),
+                ('DELETE', 'OLD TABLE AS fencing_old')) t (event, rows)
+            WHERE by_column IS NOT NULL
+        UNION ALL
+        SELECT oid, depth, false, 'fencing_guard_truncate', 'A', 'BEFORE TRUNCATE',
+            'FOR EACH STATEMENT EXECUTE FUNCTION fencing.refuse_truncate()'
+            FROM member WHERE by_column IS NOT NULL
+        UNION ALL
+        SELECT oid, depth, is_partition, 'fencing_guard_row', CASE WHEN is_leaf THEN 'D' ELSE 'A' END, 'AFTER INSERT OR DELETE OR UPDATE',
+            'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
+            FROM member, argument WHERE is_partition OR NOT is_leaf
+        UNION ALL
+        SELECT oid, depth, is_partition, 'zz_fencing_token', 'A', 'BEFORE INSERT OR UPDATE',
+            'FOR EACH ROW WHEN ((new.fencing_token IS DISTINCT FROM 0)) EXECUTE FUNCTION fencing.stamp_row(' || list || ')'
+            FROM member, argument WHERE is_stamped
+        UNION ALL
+        SELECT oid, depth, false, 'fencing_unguard_first', 'A', 'AFTER DELETE',
+            'REFERENCING OLD TABLE AS fencing_old FOR EACH ROW WHEN (false) EXECUTE FUNCTION fencing.check_row(' || list || ')'
+            FROM member, argument WHERE is_root AND is_leaf
+    )
+    SELECT w.oid, w.depth, w.cloned, w.name::name, w.state::"char",
+        'CREATE TRIGGER ' || w.name || ' ' || w.event || ' ON ' || w.oid || ' ' || w.action
+    FROM w ORDER BY w.depth, w.oid::text, w.name
+$$;
+-- +goose StatementEnd
+
+-- The triggers of this schema on a table, without those that belong to the
+-- table that it is a partition of.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.triggers(member regclass) RETURNS SETOF pg_catalog.pg_trigger
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT t.* FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+     WHERE t.tgrelid = member AND p.pronamespace = 'fencing'::regnamespace AND t.tgparentid = 0
+$$;
+-- +goose StatementEnd
+
+-- What of a guard is not as it should be, and what mends it.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.faults(target regclass, resource text, by_column name, prefix text)
+RETURNS TABLE (problem text, fix text)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
+AS $$
+    WITH call (guard, unguard) AS (
+        SELECT CASE WHEN by_column IS NULL THEN format('SELECT fencing.guard(%L, %L)', target, resource)
+            ELSE format('SELECT fencing.guard_by(%L, %L, %L)', target, by_column, prefix) END,
+            format('SELECT fencing.unguard(%L)', target)
+    ), compared AS (
+        SELECT w.*, t.oid AS found, t.tgenabled AS is_state, pg_get_triggerdef(t.oid) AS is_definition,
+            w.depth > 0 AND NOT EXISTS (SELECT FROM fencing.triggers(w.member)) AS is_new
+        FROM fencing.wanted(target, resource, by_column, prefix) w
+        LEFT JOIN pg_trigger t ON t.tgrelid = w.member AND t.tgname = w.name
+    )
+    SELECT DISTINCT CASE WHEN c.relispartition
+            THEN format('%s was attached later: a TRUNCATE of it is not checked, and its rows are checked one by one', w.member)
+            ELSE format('%s became a child later: what is written to it directly is not checked', w.member) END, call.guard
+        FROM compared w JOIN pg_class c ON c.oid = w.member, call WHERE w.is_new
+    UNION ALL
+    SELECT format('trigger %s of %s ', w.name, w.member) || CASE
+            WHEN w.found IS NULL THEN 'is missing'
+            WHEN w.is_definition <> w.definition THEN 'is not the one that belongs there'
+            WHEN w.state = 'D' THEN 'checks each row a second time'
+            WHEN w.is_state = 'D' THEN 'is disabled'
+            WHEN w.is_state = 'R' THEN 'fires only where session_replication_role is replica'
+            ELSE 'does not fire where session_replication_role is replica' END,
+            CASE WHEN w.is_definition <> w.definition THEN format('DROP TRIGGER %I ON %s; ', w.name, w.member) ELSE '' END || call.guard
+        FROM compared w, call WHERE NOT w.is_new AND (w.found IS NULL OR w.is_state <> w.state OR w.is_definition <> w.definition)
+    UNION ALL
+    SELECT format('%s is unlogged: a crash empties it, whoever holds the lock', f.member), format('ALTER TABLE %s SET LOGGED', f.member)
+        FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member WHERE c.relpersistence <> 'p'
+    UNION ALL
+    SELECT format('%s is a foreign table: what is written where it comes from is not checked', f.member), format('detach %s from %s', f.member, target)
+        FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member WHERE c.relkind NOT IN ('r', 'p')
+    UNION ALL
+    SELECT format('%s belongs to %s: what is written by way of it is not checked', target, i.inhparent::regclass),
+        format('%s; then guard %s', call.unguard, i.inhparent::regclass)
+        FROM pg_inherits i, call WHERE i.inhrelid = target
+    UNION ALL
+    SELECT format('%s has no column %I: every write is refused', target, by_column),
+        format('give the column its name back, or %s and guard the table by another', call.unguard)
+        FROM call WHERE by_column IS NOT NULL
+        AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = target AND a.attname = by_column AND NOT a.attisdropped)
+$$;
+-- +goose StatementEnd
+
+-- Makes a guard whole.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.complete(target regclass, resource text, by_column name, prefix text) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
+AS $$
+DECLARE
+    w     record;
+    found record;
+BEGIN
+    EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', target);
+    FOR w IN SELECT * FROM fencing.wanted(target, resource, by_column, prefix) LOOP
+        SELECT t.tgenabled AS state, pg_get_triggerdef(t.oid) AS definition INTO found
+          FROM pg_trigger t WHERE t.tgrelid = w.member AND t.tgname = w.name;
+        IF found.definition <> w.definition THEN
+            RAISE EXCEPTION '% has another trigger % already', w.member, w.name USING
+                ERRCODE = '55000',
+                DETAIL = found.definition,
+                HINT = format('Remove it first, with SELECT fencing.unguard(%L) if it belongs to another guard.', w.member);
+        ELSIF found.definition IS NULL THEN
+            EXECUTE w.definition;
+            found.state := 'O';
+        END IF;
+        IF found.state <> w.state THEN
+            EXECUTE format('ALTER TABLE %s %s TRIGGER %I', w.member, CASE w.state WHEN 'D' THEN 'DISABLE' ELSE 'ENABLE ALWAYS' END, w.name);
+        END IF;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+
+-- Which table the guards are on is recorded with the rights of the owner of the
+-- schema, for those who may act for the owner of the table.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.record(target regclass, resource text, by_column name, prefix text, is_guarded boolean) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF NOT (SELECT pg_has_role(session_user, c.relowner, 'MEMBER') FROM pg_class c WHERE c.oid = target) THEN
+        RAISE EXCEPTION 'must be owner of table %', target USING ERRCODE = '42501';
+    END IF;
+    DELETE FROM fencing.guarded g WHERE g.target = record.target AND NOT is_guarded
+        OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.target);
+    IF is_guarded THEN
+        INSERT INTO fencing.guarded (target, resource, by_column, prefix) VALUES (target, resource, by_column, prefix)
+        ON CONFLICT DO NOTHING;
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.start(target regclass, resource text, by_column name, prefix text) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    parent  regclass := (SELECT i.inhparent FROM pg_inherits i WHERE i.inhrelid = target ORDER BY i.inhseqno LIMIT 1);
+    other   record;
+    guarded record;
+BEGIN
+    IF parent IS NOT NULL THEN
+        RAISE EXCEPTION '% can''t be guarded alone: it belongs to %', target, parent USING
+            ERRCODE = '42809',
+            HINT = format('Guard %s: that guards all of its partitions and children.', parent);
+    END IF;
+    SELECT f.member AS name, c.relkind AS kind, c.relpersistence AS persistence INTO other
+      FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member
+     WHERE c.relkind NOT IN ('r', 'p') OR c.relpersistence <> 'p' LIMIT 1;
+    IF other.kind NOT IN ('r', 'p') THEN
+        RAISE EXCEPTION '% can''t be guarded: % is not a table of this database', target, other.name USING
+            ERRCODE = '42809',
+            DETAIL = 'Tables and partitioned tables can be guarded; views and foreign tables can''t.',
+            HINT = 'Guard the tables that a view reads from: what is written through it is checked there.';
+    ELSIF other.kind IS NOT NULL THEN
+        RAISE EXCEPTION '% can''t be guarded: % is temporary or unlogged', target, other.name USING
+            ERRCODE = '42809',
+            DETAIL = 'A crash empties an unlogged table, whoever holds the lock.';
+    END IF;
+    IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = target AND a.attname = 'fencing_token' AND NOT a.attisdropped
+        AND (a.atttypid <> 'bigint'::regtype OR a.attgenerated <> ''))
+    THEN
+        RAISE EXCEPTION '% can''t be guarded: its column fencing_token is not a bigint', target USING
+            ERRCODE = '42804',
+            HINT = 'Rows are stamped with their token in a column of that name. Make it a bigint, or give it another name.';
+    END IF;
+
+    SELECT g.* INTO guarded FROM fencing.guarded g WHERE g.target = start.target;
+    IF (guarded.resource, guarded.by_column, guarded.prefix) IS DISTINCT FROM (resource, by_column, prefix) AND guarded.target IS NOT NULL THEN
+        RAISE EXCEPTION '%', CASE WHEN guarded.by_column IS NULL
+                THEN format('%s is guarded for resource %s already', target, to_json(guarded.resource))
+                ELSE format('%s is guarded by its column %I already', target, guarded.by_column) END USING
+            ERRCODE = '55000',
+            HINT = format('Remove that guard first: SELECT fencing.unguard(%L).', target);
+    END IF;
+    IF guarded.target IS NULL OR EXISTS (SELECT FROM fencing.faults(target, resource, by_column, prefix)) THEN
+        PERFORM fencing.complete(target, resource, by_column, prefix);
+        PERFORM fencing.record(target, resource, by_column, prefix, true);
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.guard(target regclass, resource text) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF target IS NULL THEN
+        RAISE EXCEPTION 'the table can''t be NULL' USING ERRCODE = '22023';
+    END IF;
+    IF resource IS NULL OR resource = '' THEN
+        RAISE EXCEPTION 'the name of a resource can''t be empty' USING ERRCODE = '22023';
+    END IF;
+    PERFORM fencing.start(target, resource, NULL, '');
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.guard(regclass, text) IS
+    'From now on only transactions that are stamped with the current token of the resource write to the table, its partitions and its children. Call it again after one was added. To be called by the owner of the table.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.guard_by(target regclass, by_column name, prefix text DEFAULT '') RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    type record;
+BEGIN
+    IF target IS NULL OR by_column IS NULL OR prefix IS NULL THEN
+        RAISE EXCEPTION 'the table, the column and the prefix can''t be NULL' USING ERRCODE = '22023';
+    END IF;
+    SELECT t.oid::regtype AS name, coalesce(b.typtype, t.typtype) AS kind, coalesce(b.typcategory, t.typcategory) AS category,
+        coalesce(b.oid, t.oid) AS base INTO type
+      FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype
+     WHERE a.attrelid = target AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped;
+    IF type.name IS NULL THEN
+        RAISE EXCEPTION '% has no column %', target, quote_ident(by_column) USING ERRCODE = '42703';
+    END IF;
+    -- The text of other types depends on settings of the session, or is not
+    -- the same for equal values.
+    IF type.category NOT IN ('S', 'E', 'B') AND type.base NOT IN ('smallint'::regtype, 'int'::regtype, 'bigint'::regtype, 'uuid'::regtype) THEN
+        RAISE EXCEPTION '% can''t be guarded by its column %: its type is %', target, quote_ident(by_column), type.name USING
+            ERRCODE = '42804',
+            HINT = 'The column must be of a text, an integer, a boolean, an enum or uuid, so that each value is one name of a resource.';
+    END IF;
+    PERFORM fencing.start(target, NULL, by_column, prefix);
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.guard_by(regclass, name, text) IS
+    'From now on only transactions that are stamped with the current token of the resource that a row names write that row: prefix and the value of the column are the name. Otherwise as fencing.guard.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.unguard(target regclass) RETURNS void
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    t record;
+BEGIN
+    IF target IS NULL THEN
+        RAISE EXCEPTION 'the table can''t be NULL' USING ERRCODE = '22023';
+    END IF;
+    EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', target);
+    IF NOT EXISTS (SELECT FROM fencing.guarded g WHERE g.target = unguard.target) AND NOT EXISTS (SELECT FROM fencing.triggers(target)) THEN
+        RAISE EXCEPTION '% is not guarded', target USING ERRCODE = '55000';
+    END IF;
+    SELECT g.target AS name INTO t FROM fencing.guarded g WHERE g.target <> unguard.target
+        AND unguard.target IN (SELECT f.member FROM fencing.family(g.target) f);
+    IF t.name IS NOT NULL THEN
+        RAISE EXCEPTION '% is guarded with %', target, t.name USING
+            ERRCODE = '55000',
+            HINT = format('Remove the guard of all of it, SELECT fencing.unguard(%L), or detach %s first.', t.name, target);
+    END IF;
+    FOR t IN SELECT f.member, g.tgname AS name FROM fencing.family(target) f, fencing.triggers(f.member) g ORDER BY f.depth LOOP
+        EXECUTE format('DROP TRIGGER %I ON %s', t.name, t.member);
+    END LOOP;
+    PERFORM fencing.record(target, NULL, NULL, NULL, false);
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.unguard(regclass) IS
+    'Lets everybody with the privilege write to the table again, and to its partitions and children. To be called by the owner of the table.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.verify()
+RETURNS TABLE (target text, resource text, by_column text, prefix text, problem text, fix text)
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT g.target::text, g.resource, g.by_column, g.prefix, f.problem, f.fix
+        FROM fencing.guarded g JOIN pg_class c ON c.oid = g.target
+        LEFT JOIN LATERAL fencing.faults(g.target, g.resource, g.by_column, g.prefix) f ON true
+    UNION ALL
+    SELECT DISTINCT t.tgrelid::regclass::text, NULL, NULL, NULL,
+        'has triggers of a guard that is not recorded: it was detached from a guarded table, or comes from another database',
+        format('guard it, or SELECT fencing.unguard(%L)', t.tgrelid::regclass)
+        FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+        WHERE p.pronamespace = 'fencing'::regnamespace AND t.tgparentid = 0
+        AND NOT EXISTS (SELECT FROM fencing.guarded g, fencing.family(g.target) f WHERE f.member = t.tgrelid)
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, 'the sequence fencing.token doesn''t count one by one, or is not logged, or cycles',
+        'ALTER SEQUENCE fencing.token INCREMENT 1 CACHE 1 NO CYCLE; make it logged'
+        FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
+        WHERE s.seqrelid = 'fencing.token'::regclass AND NOT (s.seqincrement = 1 AND s.seqcache = 1 AND NOT s.seqcycle AND c.relpersistence = 'p')
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, format('the sequence fencing.token belongs to %s: RESTART IDENTITY reaches it', d.refobjid::regclass),
+        'ALTER SEQUENCE fencing.token OWNED BY NONE'
+        FROM pg_depend d
+        WHERE d.classid = 'pg_class'::regclass AND d.objid = 'fencing.token'::regclass AND d.refclassid = 'pg_class'::regclass AND d.deptype = 'a'
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource is not logged: a crash forgets the marks', 'ALTER TABLE fencing.resource SET LOGGED'
+        FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND c.relpersistence <> 'p'
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has triggers, rules or row security: they can change or hide marks', 'remove them'
+        FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND (c.relrowsecurity OR c.relhasrules
+            OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal))
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, format('the function %s has another owner than the schema, or lost its settings', p.oid::regprocedure),
+        'run the migrations down and up again'
+        FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
+        WHERE n.nspname = 'fencing' AND p.proname IN ('issue', 'check_statement', 'check_rows', 'check_row')
+        AND NOT (p.prosecdef AND p.proowner = n.nspowner AND coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false))
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, 'this database is a copy: the original may have issued tokens that are not known here',
+        'once nothing uses the original any more: SELECT fencing.rebase()'
+        FROM fencing.origin o
+        WHERE o.system_identifier <> (pg_control_system()).system_identifier
+        OR o.database <> (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.verify() IS
+    'One row for each guarded table that is whole, with no problem; else one for each problem, with what mends it. Problems without a table are of the whole installation.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.on_ddl() RETURNS event_trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    altered regclass;
+    root    regclass;
+    g       record;
+BEGIN
+    FOR altered IN SELECT DISTINCT c.objid::regclass FROM pg_event_trigger_ddl_commands() c WHERE c.classid = 'pg_class'::regclass LOOP
+        FOR root IN
+            WITH RECURSIVE above (oid) AS (
+                SELECT altered::oid UNION SELECT i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid
+            ) SELECT a.oid::regclass FROM above a WHERE NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = a.oid)
+        LOOP
+            SELECT m.* INTO g FROM fencing.guarded m WHERE m.target = root;
+            IF g.target IS NOT NULL AND EXISTS (SELECT FROM fencing.family(root) f WHERE NOT EXISTS (SELECT FROM fencing.triggers(f.member))) THEN
+                PERFORM fencing.complete(g.target, g.resource, g.by_column, g.prefix);
+            END IF;
+            SELECT m.* INTO g FROM fencing.guarded m JOIN fencing.family(root) f ON f.member = m.target WHERE m.target <> root;
+            IF g.target IS NOT NULL THEN
+                RAISE EXCEPTION '% is guarded and can''t become a part of %', g.target, root USING
+                    ERRCODE = '55000',
+                    HINT = format('Remove the guard first, SELECT fencing.unguard(%L), and guard %s afterwards.', g.target, root);
+            END IF;
+        END LOOP;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.on_ddl() IS
+    'For an event trigger, which only a superuser can create: CREATE EVENT TRIGGER fencing ON ddl_command_end WHEN TAG IN (''CREATE TABLE'', ''ALTER TABLE'') EXECUTE FUNCTION fencing.on_ddl(). It guards what becomes a part of a guarded table at once.';
+
+REVOKE ALL ON FUNCTION fencing.check_write(text, text, name, name), fencing.check_value(text, text, text, text, name, name) FROM PUBLIC;
+
+-- +goose StatementBegin
+CREATE OR REPLACE FUNCTION fencing.version() RETURNS bigint
+LANGUAGE sql IMMUTABLE
+AS 'SELECT 2::bigint';
+-- +goose StatementEnd
+
+-- +goose Down
+
+-- +goose StatementBegin
+DO $$
+DECLARE
+    guarded text;
+    others  text;
+BEGIN
+    SELECT string_agg(DISTINCT t.tgrelid::regclass::text, ', ') INTO guarded
+      FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = 'fencing'::regnamespace AND t.tgparentid = 0;
+    IF guarded IS NOT NULL THEN
+        RAISE EXCEPTION 'fencing can''t be removed: it guards %', guarded USING
+            ERRCODE = '2BP01',
+            HINT = 'Remove the guards first, each with SELECT fencing.unguard(table).';
+    END IF;
+    -- Before the marks are gone, not after: will the schema be empty then?
+    SELECT string_agg(pg_describe_object(d.classid, d.objid, 0), ', ' ORDER BY d.classid, d.objid) INTO others
+      FROM pg_depend d
+     WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'fencing'::regnamespace AND d.deptype = 'n'
+       AND NOT (d.classid = 'pg_class'::regclass AND d.objid IN (
+           'fencing.resource'::regclass, 'fencing.origin'::regclass, 'fencing.token'::regclass, 'fencing.guarded'::regclass,
+           coalesce(to_regclass('fencing.migration'), 0::oid),
+           coalesce(pg_get_serial_sequence(to_regclass('fencing.migration')::text, 'id')::regclass, 0::oid)))
+       AND NOT (d.classid = 'pg_proc'::regclass AND d.objid IN (
+           'fencing.version()'::regprocedure, 'fencing.epoch()'::regprocedure, 'fencing.issue(text)'::regprocedure,
+           'fencing.stamp(text, bigint, interval)'::regprocedure, 'fencing.rebase()'::regprocedure,
+           'fencing.grant_to(regrole)'::regprocedure, 'fencing.revoke_from(regrole)'::regprocedure,
+           'fencing.check_write(text, text, name, name)'::regprocedure, 'fencing.check_value(text, text, text, text, name, name)'::regprocedure,
+           'fencing.check_statement()'::regprocedure, 'fencing.check_rows()'::regprocedure, 'fencing.check_row()'::regprocedure,
+           'fencing.refuse_truncate()'::regprocedure, 'fencing.stamp_row()'::regprocedure,
+           'fencing.wanted(regclass, text, name, text)'::regprocedure, 'fencing.family(regclass)'::regprocedure,
+           'fencing.triggers(regclass)'::regprocedure, 'fencing.faults(regclass, text, name, text)'::regprocedure,
+           'fencing.complete(regclass, text, name, text)'::regprocedure, 'fencing.record(regclass, text, name, text, boolean)'::regprocedure,
+           'fencing.start(regclass, text, name, text)'::regprocedure, 'fencing.guard(regclass, text)'::regprocedure,
+           'fencing.guard_by(regclass, name, text)'::regprocedure, 'fencing.unguard(regclass)'::regprocedure,
+           'fencing.verify()'::regprocedure, 'fencing.on_ddl()'::regprocedure));
+    IF others IS NOT NULL THEN
+        RAISE EXCEPTION 'fencing can''t be removed: its schema also holds %', others USING
+            ERRCODE = '2BP01',
+            HINT = 'Move or drop these first.';
+    END IF;
+    -- And does anything elsewhere need what the next step down will drop?
+    BEGIN
+        DROP FUNCTION fencing.stamp(text, bigint, interval), fencing.issue(text), fencing.epoch();
+        DROP TABLE fencing.origin, fencing.resource;
+        DROP SEQUENCE fencing.token;
+        RAISE EXCEPTION USING ERRCODE = 'LF000';
+    EXCEPTION WHEN SQLSTATE 'LF000' THEN
+        NULL; -- no, and all of it is there again
+    END;
+END $$;
+-- +goose StatementEnd
+DROP FUNCTION fencing.on_ddl();
+DROP FUNCTION fencing.verify();
+DROP FUNCTION fencing.unguard(regclass);
+DROP FUNCTION fencing.guard_by(regclass, name, text);
+DROP FUNCTION fencing.guard(regclass, text);
+DROP FUNCTION fencing.start(regclass, text, name, text);
+DROP FUNCTION fencing.record(regclass, text, name, text, boolean);
+DROP FUNCTION fencing.complete(regclass, text, name, text);
+DROP FUNCTION fencing.faults(regclass, text, name, text);
+DROP FUNCTION fencing.triggers(regclass);
+DROP FUNCTION fencing.wanted(regclass, text, name, text);
+DROP FUNCTION fencing.family(regclass);
+DROP FUNCTION fencing.stamp_row();
+DROP FUNCTION fencing.refuse_truncate();
+DROP FUNCTION fencing.check_row();
+DROP FUNCTION fencing.check_rows();
+DROP FUNCTION fencing.check_statement();
+DROP FUNCTION fencing.check_value(text, text, text, text, name, name);
+DROP FUNCTION fencing.check_write(text, text, name, name);
+DROP TABLE fencing.guarded;
+CREATE OR REPLACE FUNCTION fencing.version() RETURNS bigint
+LANGUAGE sql IMMUTABLE
+AS 'SELECT 1::bigint';
