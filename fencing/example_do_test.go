@@ -64,5 +64,5 @@ func ExampleFencer_Do() {
 	}
 	_, err = pool.Exec(ctx, "DELETE FROM exports") // somebody else, who holds nothing
 	fmt.Println(fencing.Translate(err))
-	// Output: fencing: transaction not stamped: ERROR: DELETE on public.exports refused: the transaction is not stamped (SQLSTATE LF002)
+	// Output: fencing: transaction not stamped: ERROR: DELETE on public.exports refused: the transaction is not stamped for resource "nightly-export" (SQLSTATE LF002)
 }

@@ -129,7 +129,7 @@ func TestStaleError_keepsTheServersError(t *testing.T) {
 
 	var pgErr *pgconn.PgError
 	require.ErrorAs(t, err, &pgErr)
-	require.Equal(t, "INSERT on public.exports refused: the token is stale", pgErr.Message)
+	require.Equal(t, `INSERT on public.exports refused: token 1 of resource "nightly" is stale, the current one is 2`, pgErr.Message)
 	require.Equal(t, fmt.Sprintf(`token=%d current=%d resource="nightly" table="public.exports"`, old.Token(), current.Token()), pgErr.Detail)
 	require.NotEmpty(t, pgErr.Hint)
 	require.EqualError(t, err, fmt.Sprintf(

@@ -30,7 +30,8 @@ BEGIN
         THEN
             RETURN;
         END IF;
-        RAISE EXCEPTION '% on %.% refused: the transaction is not stamped', operation, quote_ident(table_schema), quote_ident(table_name) USING
+        RAISE EXCEPTION '% on %.% refused: the transaction is not stamped for resource %',
+            operation, quote_ident(table_schema), quote_ident(table_name), to_json(resource) USING
             ERRCODE = 'LF002', SCHEMA = table_schema, TABLE = table_name,
             DETAIL = format('resource=%s', to_json(resource)),
             HINT = format('Hold the resource''s lock and begin the transaction with SELECT fencing.stamp(%L, token).', resource);
@@ -46,12 +47,14 @@ BEGIN
         SELECT r.mark INTO mark FROM fencing.resource r WHERE r.name = resource FOR SHARE;
     END IF;
     IF mark IS NULL OR token > mark THEN
-        RAISE EXCEPTION '% on %.% refused: the token was never issued', operation, quote_ident(table_schema), quote_ident(table_name) USING
+        RAISE EXCEPTION '% on %.% refused: token % was never issued for resource %',
+            operation, quote_ident(table_schema), quote_ident(table_name), token, to_json(resource) USING
             ERRCODE = 'LF003', SCHEMA = table_schema, TABLE = table_name,
             DETAIL = format('token=%s current=%s resource=%s', token, coalesce(mark, 0), to_json(resource)),
             HINT = 'Stamp with the token that fencing.issue returned when the lock was granted.';
     ELSIF token < mark THEN
-        RAISE EXCEPTION '% on %.% refused: the token is stale', operation, quote_ident(table_schema), quote_ident(table_name) USING
+        RAISE EXCEPTION '% on %.% refused: token % of resource % is stale, the current one is %',
+            operation, quote_ident(table_schema), quote_ident(table_name), token, to_json(resource), mark USING
             ERRCODE = 'LF001', SCHEMA = table_schema, TABLE = table_name,
             DETAIL = format('token=%s current=%s resource=%s table=%s', token, mark, to_json(resource),
                 to_json(format('%I.%I', table_schema, table_name))),
