@@ -138,14 +138,16 @@ AS $$
 DECLARE
     highest bigint := (SELECT coalesce(max(r.mark), 0) >> 43 FROM fencing.resource r);
 BEGIN
+    -- Not by one: the original may have been promoted since, or before, without
+    -- a token from then in a mark.
     UPDATE fencing.origin o SET
-        epoch_base = o.epoch_base + greatest(highest - fencing.epoch() + 1, 1),
+        epoch_base = o.epoch_base + greatest(highest - fencing.epoch(), 0) + 1000,
         system_identifier = (pg_control_system()).system_identifier,
         database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.rebase() IS
-    'Puts the tokens that are issued from now on above all that the original of this copy can have issued on the same timeline. To be called once in a database that was restored from a dump, by the owner of the schema.';
+    'Puts the tokens that are issued from now on above all that the original of this copy issues before a thousand promotions. To be called once in a database that was restored from a dump, by the owner of the schema.';
 
 -- +goose StatementBegin
 CREATE FUNCTION fencing.grant_to(role regrole) RETURNS void
