@@ -81,18 +81,15 @@ func exists(ctx context.Context, db Querier, object string) (is bool, err error)
 	return is, err
 }
 
-// refuseForeign refuses what another tool has installed: its own table would
-// still say that the migrations have run, or have not.
-func refuseForeign(ctx context.Context, pool *pgxpool.Pool) error {
-	// An Up may not have come further than to make its table.
-	begun, err := exists(ctx, pool, "to_regclass('"+versionTable+"')")
-	if err != nil || begun {
+// refuseForeign refuses what another tool has installed, whose record would
+// become wrong. It is called under the lock.
+func refuseForeign(ctx context.Context, db *sql.DB) error {
+	var foreign bool
+	err := db.QueryRowContext(ctx, "SELECT to_regclass($1) IS NULL AND to_regprocedure('fencing.version()') IS NOT NULL", versionTable).Scan(&foreign)
+	if err != nil || !foreign {
 		return err
 	}
-	if version, err := Version(ctx, pool); err != nil || version > 0 {
-		return errors.Join(err, fmt.Errorf("another tool has installed fencing, at version %d: go on with that tool", version))
-	}
-	return nil
+	return errors.New("fencing was installed by another tool, which has its own record of that: go on with that tool")
 }
 
 func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migrate func(*goose.Provider) error) (err error) {
@@ -105,9 +102,6 @@ func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migr
 		}
 	}()
 
-	if err := refuseForeign(ctx, pool); err != nil {
-		return err
-	}
 	// One connection, kept from the first use to the last: the lock is on it.
 	db := stdlib.OpenDBFromPool(pool)
 	db.SetMaxOpenConns(1)
@@ -123,6 +117,9 @@ func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migr
 	defer func() {
 		err = errors.Join(err, onSession(context.WithoutCancel(ctx), db, lock.SessionUnlock))
 	}()
+	if err := refuseForeign(ctx, db); err != nil {
+		return err
+	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, FS,
 		goose.WithTableName(versionTable),
 		goose.WithDisableGlobalRegistry(true),
