@@ -22,6 +22,10 @@ const (
 	envImage     = "PGADVISORY_TEST_IMAGE"
 	defaultImage = "postgres:18-alpine"
 
+	// dataFolder is where the images keep all data, which are better off in
+	// memory here.
+	dataFolder = "/var/lib/postgresql"
+
 	// daemonLimit bounds the wait for an answer of the Docker daemon, so that a
 	// machine without one gets to the next provider soon.
 	daemonLimit = 5 * time.Second
@@ -51,6 +55,7 @@ func startDocker(ctx context.Context) (*backend, error) {
 	container, err := postgres.Run(ctx, image,
 		testcontainers.WithName(name),
 		postgres.WithPassword(rand.Text()),
+		testcontainers.WithTmpfs(map[string]string{dataFolder: "rw"}),
 		testcontainers.WithCmd(serverCommand()...),
 		postgres.BasicWaitStrategies(),
 	)
