@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -44,7 +46,7 @@ import (
 //   - At once, an error of the campaign that no waiting mends: ErrInvalidKey,
 //     ErrPooler, ErrUnsupportedServer, a pool that is closed, and a server that
 //     refuses the login, the database or the statement (SQLSTATE classes 0A, 28,
-//     3D, 3F and 42). Before the first term ErrPoolExhausted too, so that a pool
+//     3D, 3F and 42, or what PgBouncer says instead). Before the first term ErrPoolExhausted too, so that a pool
 //     that is too small for a program's locks shows when it starts; later it
 //     means that others have taken the connection meanwhile, and is waited out.
 //
@@ -143,6 +145,15 @@ func passes(err error, hasLed bool) bool {
 	case "0A", "28", "3D", "3F", "42":
 		return false
 	default:
-		return true
+		return !isRefusedByPooler(pgErr)
 	}
+}
+
+// isRefusedByPooler recognizes what PgBouncer refuses for good. Before its
+// version 1.19 that has the code of a protocol violation, like all that it
+// refuses for the moment, and only the text tells.
+func isRefusedByPooler(err *pgconn.PgError) bool {
+	return err.Code == "08P01" && slices.ContainsFunc(
+		[]string{"authentication failed", "no such user", "no such database", "does not exist"},
+		func(text string) bool { return strings.Contains(err.Message, text) })
 }

@@ -33,22 +33,23 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 func TestOpen_usesAPoolOfItsOwn(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	before := scan[int](t, b, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()")
-	locker, err := advisory.Open(t.Context(), b.db.DSN, nil)
+	const connections = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND " + inUse
+	before := scan[int](t, b, connections)
+	locker, err := advisory.Open(t.Context(), b.via.DSN, b.usual(nil))
 	require.NoError(t, err)
 	lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 	require.NoError(t, err)
 	require.NoError(t, locker.Close(t.Context()))
 	require.ErrorIs(t, lock.Err(), advisory.ErrClosed)
 	b.eventually(t, "its connections are closed", func() bool {
-		return scan[int](t, b, "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()") == before
+		return scan[int](t, b, connections) == before
 	})
 	require.Zero(t, b.granted(t))
 }
 
 func TestOpen_reportsWhatIsWrong(t *testing.T) {
 	t.Parallel()
-	db := pgtest.New(t)
+	db := usualWay(t, pgtest.New(t))
 	_, err := advisory.Open(t.Context(), "not a connection string", nil)
 	require.Error(t, err)
 	config, err := pgxpool.ParseConfig(db.DSN)

@@ -86,7 +86,7 @@ func TestLoss_isTellingApartHowTheConnectionEnds(t *testing.T) {
 			pool, locker := b.another(t, config, through(proxy))
 			lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 			require.NoError(t, err)
-			c.fault(proxy)
+			c.fault(proxy.Proxy)
 			took := noticed(t, lock)
 			var lost *advisory.LostError
 			require.ErrorAs(t, lock.Err(), &lost, c.name)

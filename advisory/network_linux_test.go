@@ -154,6 +154,7 @@ func (n *network) dial(ctx context.Context, _, address string) (conn net.Conn, e
 // a pool connect to it.
 func inNetwork(t *testing.T) (*bundle, *network, func(*pgxpool.Config)) {
 	t.Helper()
+	direct(t, "the network is lost between the server and its client")
 	n := startNetwork(t)
 	b := setupOn(t, pgtest.StartWith(t, "listen_addresses=127.0.0.1,"+n.host.String()), nil)
 	execute := func(sql string) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -21,10 +22,10 @@ import (
 // server. The observer does without.
 func behindPgBouncer(t *testing.T, mode string, config *advisory.Config, configure ...func(*pgxpool.Config)) *bundle {
 	t.Helper()
-	direct := pgtest.New(t)
-	pooled := *direct
-	pooled.DSN = direct.PgBouncer(t, mode, "default_pool_size = 20")
-	b := &bundle{db: &pooled, raw: direct.Pool(t)}
+	db := pgtest.New(t)
+	pooled := *db
+	pooled.DSN = db.PgBouncer(t, mode, "default_pool_size = 20")
+	b := &bundle{db: db, via: &pooled, raw: db.Pool(t), isOnPooler: true}
 	b.pool, b.locker = b.another(t, config, configure...)
 	return b
 }
@@ -102,7 +103,7 @@ func TestLocker_refusesAPoolerThatLendsBackendsForATransaction(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var clients sync.WaitGroup
 	for range 4 { // that have queries
-		conn := b.db.Conn(t, simpleProtocol)
+		conn := b.via.Conn(t, simpleProtocol)
 		clients.Go(func() {
 			for ctx.Err() == nil {
 				if _, err := conn.Exec(context.Background(), "SELECT pg_sleep(0.0001)"); err != nil {
@@ -176,7 +177,7 @@ func TestLocker_findsOutAPoolerThatDoesNotKeepItsPromise(t *testing.T) {
 	for _, m := range slices.Concat(locking, lockingToo) {
 		o := &occupier{t: t}
 		b := behindPgBouncer(t, "transaction", &advisory.Config{SessionPooler: true}, o.between)
-		o.client = b.db.Conn(t, simpleProtocol)
+		o.client = b.via.Conn(t, simpleProtocol)
 		_, err := m.call(t.Context(), b.locker)
 		require.ErrorIs(t, err, advisory.ErrPooler, m.name)
 		require.ErrorContains(t, err, "the pooler must be in session mode", m.name)
@@ -192,7 +193,7 @@ func TestLocker_findsOutAPoolerThatDoesNotKeepItsPromise(t *testing.T) {
 func TestUnlock_isNotReportedByAnotherBackend(t *testing.T) {
 	t.Parallel()
 	b := behindPgBouncer(t, "transaction", &advisory.Config{SessionPooler: true})
-	o := &occupier{t: t, client: b.db.Conn(t, simpleProtocol)}
+	o := &occupier{t: t, client: b.via.Conn(t, simpleProtocol)}
 	lock, err := b.locker.TryLock(t.Context(), advisory.ID(7))
 	require.NoError(t, err, "nobody came between")
 	o.occupy()
@@ -220,6 +221,28 @@ func TestLocker_behindAPoolerThatKeepsSessions(t *testing.T) {
 		t.Run(name+"/PgBouncer", func(t *testing.T) {
 			t.Parallel()
 			test(trial{t, behindPgBouncer(t, "session", config)})
+		})
+	}
+}
+
+// What PgBouncer refuses for good, whichever code it has for that.
+func TestLead_returnsAtOnceWhatAPoolerRefuses(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	b := &bundle{db: db, via: db.BehindPgBouncer(t), raw: db.Pool(t), isOnPooler: true}
+	for name, wrong := range map[string]func(*pgxpool.Config){
+		"database": func(c *pgxpool.Config) { c.ConnConfig.Database = "pgtest_none" },
+		"user":     func(c *pgxpool.Config) { c.ConnConfig.User = "pgtest_none" },
+		"password": func(c *pgxpool.Config) { c.ConnConfig.Password = "pgtest_none" },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, locker := b.another(t, &advisory.Config{SessionPooler: true}, wrong)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			err := locker.Lead(ctx, advisory.ID(7), func(context.Context, *advisory.Lock) error { return nil })
+			require.Error(t, err)
+			require.NoError(t, ctx.Err(), "%v", err)
 		})
 	}
 }

@@ -121,7 +121,7 @@ func TestTryLock_afterAllIdleConnectionsDied(t *testing.T) {
 		conns = append(conns, c)
 	}
 	for _, c := range conns {
-		pid := c.Conn().PgConn().PID()
+		pid := pidOf(t, c)
 		c.Release()
 		b.terminate(t, pid)
 	}

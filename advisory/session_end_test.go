@@ -62,7 +62,7 @@ func TestSession_whenARoundTripFails(t *testing.T) {
 			require.ErrorIs(t, held.Err(), advisory.ErrLost)
 			b.eventually(t, "the session has ended", func() bool { // until then there is no room for a query
 				alive := true
-				err := b.raw.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", int(s.BackendPID())).Scan(&alive)
+				err := b.raw.QueryRow(t.Context(), "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND "+inUse+")", int(s.BackendPID())).Scan(&alive)
 				return err == nil && !alive
 			})
 			b.leakCheck(t)

@@ -248,7 +248,7 @@ func TestSession_runsTransactionsBetweenItsRoundTrips(t *testing.T) {
 	lock, err := s.TryLock(t.Context(), advisory.ID(7))
 	require.NoError(t, err)
 	require.NoError(t, lock.Tx(t.Context(), pgx.TxOptions{}, func(tx pgx.Tx) error {
-		require.Equal(t, s.BackendPID(), tx.Conn().PgConn().PID())
+		require.Equal(t, s.BackendPID(), pidOf(t, tx))
 		return nil
 	}))
 	second, err := s.TryLock(t.Context(), advisory.ID(8))

@@ -2,8 +2,6 @@ package advisory_test
 
 import (
 	"context"
-	"net"
-	"strconv"
 	"testing"
 	"time"
 
@@ -12,16 +10,18 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
-	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
 	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 // bundle is a database of the test's own, a Locker on it and an observer.
 type bundle struct {
 	db     *pgtest.Database
+	via    *pgtest.Database // the same, by the way that the Lockers take
 	pool   *pgxpool.Pool
 	locker *advisory.Locker
 	raw    *pgxpool.Pool // looks at the server's truth, and plays other software
+
+	isOnPooler bool // a test's own, about which its configs say what is meant
 }
 
 func setup(t *testing.T, configure ...func(*pgxpool.Config)) *bundle {
@@ -37,7 +37,7 @@ func setupConfig(t *testing.T, config *advisory.Config, configure ...func(*pgxpo
 // setupOn is setupConfig on a database that is there.
 func setupOn(t *testing.T, db *pgtest.Database, config *advisory.Config, configure ...func(*pgxpool.Config)) *bundle {
 	t.Helper()
-	b := &bundle{db: db, raw: db.Pool(t)}
+	b := &bundle{db: db, via: usualWay(t, db), raw: db.Pool(t)}
 	b.pool, b.locker = b.another(t, config, configure...)
 	return b
 }
@@ -47,8 +47,8 @@ func setupOn(t *testing.T, db *pgtest.Database, config *advisory.Config, configu
 // advisory lock may be left.
 func (b *bundle) another(t *testing.T, config *advisory.Config, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, *advisory.Locker) {
 	t.Helper()
-	pool := b.db.Pool(t, configure...)
-	locker, err := advisory.New(pool, config)
+	pool := b.via.Pool(t, configure...)
+	locker, err := advisory.New(pool, b.usual(config))
 	require.NoError(t, err)
 	t.Cleanup(func() {
 		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
@@ -142,24 +142,6 @@ func exec(t testing.TB, conn *pgx.Conn, sql string, args ...any) {
 
 func maxConns(n int32) func(*pgxpool.Config) {
 	return func(c *pgxpool.Config) { c.MaxConns = n }
-}
-
-func setting(name, value string) func(*pgxpool.Config) {
-	return func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams[name] = value }
-}
-
-// through makes a pool connect by way of the proxy.
-func through(p *faultproxy.Proxy) func(*pgxpool.Config) {
-	return func(c *pgxpool.Config) {
-		c.ConnConfig.Host, c.ConnConfig.Port = p.Addr().IP.String(), uint16(p.Addr().Port)
-		c.ConnConfig.Fallbacks = nil
-	}
-}
-
-func (b *bundle) proxy(t *testing.T) *faultproxy.Proxy {
-	t.Helper()
-	c := b.raw.Config().ConnConfig
-	return faultproxy.Start(t, net.JoinHostPort(c.Host, strconv.Itoa(int(c.Port))))
 }
 
 func isClosed(c <-chan struct{}) bool {

@@ -59,19 +59,20 @@ func hosts(t *testing.T, query string, dbs ...*pgtest.Database) string {
 func TestLocker_severalHosts(t *testing.T) {
 	t.Parallel()
 	pair := pgtest.StartPair(t)
-	onStandby, onPrimary := &bundle{db: pair.Standby, raw: pair.Standby.Pool(t)}, setupOn(t, pair.Primary, nil)
+	onStandby := &bundle{db: pair.Standby, via: usualWay(t, pair.Standby), raw: pair.Standby.Pool(t)}
+	onPrimary := setupOn(t, pair.Primary, nil)
 
 	whichever := *pair.Standby
-	whichever.DSN = hosts(t, "", pair.Standby, pair.Primary)
-	_, careless := (&bundle{db: &whichever}).another(t, nil)
+	whichever.DSN = hosts(t, "", onStandby.via, onPrimary.via)
+	_, careless := (&bundle{via: &whichever}).another(t, nil)
 	_, err := careless.TryLock(t.Context(), advisory.ID(7))
 	require.ErrorIs(t, err, advisory.ErrStandby)
 	require.ErrorContains(t, err, "target_session_attrs=read-write")
 	onStandby.noLockLeft(t)
 
 	writable := *pair.Standby
-	writable.DSN = hosts(t, "&target_session_attrs=read-write", pair.Standby, pair.Primary)
-	pool, locker := (&bundle{db: &writable}).another(t, nil)
+	writable.DSN = hosts(t, "&target_session_attrs=read-write", onStandby.via, onPrimary.via)
+	pool, locker := (&bundle{via: &writable}).another(t, nil)
 	lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 	require.NoError(t, err)
 	require.True(t, onPrimary.isHeldBy(t, 7, lock.BackendPID()))

@@ -76,7 +76,7 @@ func newStress(t *testing.T) *stress {
 	t.Helper()
 	s := &stress{bundle: setup(t)}
 	for _, size := range []int32{3, 6, 12} {
-		m := &member{stress: s, pool: s.db.Pool(t, maxConns(size))}
+		m := &member{stress: s, pool: s.via.Pool(t, maxConns(size))}
 		m.replaceLocker(t)
 		s.members = append(s.members, m)
 	}
@@ -175,7 +175,7 @@ func (m *member) current() *advisory.Locker {
 // replaceLocker closes the Locker under those who use it.
 func (m *member) replaceLocker(t *testing.T) {
 	t.Helper()
-	locker, err := advisory.New(m.pool, nil)
+	locker, err := advisory.New(m.pool, m.usual(nil))
 	if err != nil {
 		t.Errorf("new locker: %v", err)
 		return

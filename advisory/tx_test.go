@@ -31,7 +31,7 @@ func TestLockTx_runsOnTheSessionThatHolds(t *testing.T) {
 	mine := errors.New("mine")
 	for range 3 {
 		require.NoError(t, lock.Tx(t.Context(), pgx.TxOptions{}, func(tx pgx.Tx) error {
-			require.Equal(t, lock.BackendPID(), tx.Conn().PgConn().PID())
+			require.Equal(t, lock.BackendPID(), pidOf(t, tx))
 			// Case 81: the lock in a transaction of the same session.
 			_, err := tx.Exec(t.Context(), "SELECT pg_advisory_xact_lock(7)")
 			require.NoError(t, err)

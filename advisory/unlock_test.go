@@ -81,7 +81,7 @@ func TestUnlock_saysWhenTheSessionDidNotHoldTheLock(t *testing.T) {
 	require.Equal(t, advisory.LostNotHeld, lost.Reason)
 	require.Equal(t, []advisory.Key{advisory.ID(7)}, lost.Keys)
 	b.eventually(t, "the session is ended", func() bool {
-		return !scan[bool](t, b, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1)", int(lock.BackendPID()))
+		return !scan[bool](t, b, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE pid = $1 AND "+inUse+")", int(lock.BackendPID()))
 	})
 	b.leakCheck(t)
 }

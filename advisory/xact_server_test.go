@@ -23,13 +23,14 @@ func requireSQLState(t *testing.T, err error, code string) {
 func TestLockTx_waitsUntilTheHolderEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	holder, waiter := begin(t, b.raw), begin(t, b.raw)
+	holder, waiter := begin(t, b.pool), begin(t, b.pool)
+	waiterPID := int(pidOf(t, waiter))
 	require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.Pair(1, 2)))
 	done := make(chan error, 1)
 	go func() { done <- advisory.LockTx(context.Background(), waiter, advisory.Pair(1, 2)) }()
 	b.eventually(t, "it waits", func() bool { return b.waiting(t) == 1 })
 	require.True(t, scan[bool](t, b, "SELECT backend_xmin IS NOT NULL FROM pg_stat_activity WHERE pid = $1",
-		int(waiter.Conn().PgConn().PID())), "the wait holds back VACUUM")
+		waiterPID), "the wait holds back VACUUM")
 	require.NoError(t, holder.Commit(t.Context()))
 	require.NoError(t, <-done)
 	require.Equal(t, []advisory.Mode{advisory.Exclusive}, b.modes(t, waiter, advisory.Pair(1, 2)))
@@ -38,7 +39,7 @@ func TestLockTx_waitsUntilTheHolderEnds(t *testing.T) {
 func TestLockTx_cancelledWaitLosesTheTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	holder, waiter := begin(t, b.raw), begin(t, b.raw)
+	holder, waiter := begin(t, b.pool), begin(t, b.pool)
 	require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.ID(7)))
 	require.NoError(t, advisory.LockTx(t.Context(), waiter, advisory.ID(8)))
 	mine := errors.New("mine")
@@ -58,10 +59,10 @@ func TestLockTx_cancelledWaitLosesTheTransaction(t *testing.T) {
 func TestLockTx_honoursTimeoutsOfTheServer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	holder := begin(t, b.raw)
+	holder := begin(t, b.pool)
 	require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.ID(7)))
 	for setting, code := range map[string]string{"lock_timeout": "55P03", "statement_timeout": "57014"} {
-		tx := begin(t, b.raw)
+		tx := begin(t, b.pool)
 		_, err := tx.Exec(t.Context(), "SET LOCAL "+setting+" = 20")
 		require.NoError(t, err)
 		require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.ID(8)))
@@ -83,7 +84,7 @@ func TestLockTx_honoursTimeoutsOfTheServer(t *testing.T) {
 func TestLockTx_reportsADeadlock(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	one, two := begin(t, b.raw), begin(t, b.raw)
+	one, two := begin(t, b.pool), begin(t, b.pool)
 	require.NoError(t, advisory.RLockTx(t.Context(), one, advisory.ID(7)))
 	require.NoError(t, advisory.RLockTx(t.Context(), two, advisory.ID(7)))
 	errs := make(chan error, 2)
@@ -108,7 +109,7 @@ func TestLockTx_reportsADeadlock(t *testing.T) {
 func TestLockTx_savepoint(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	tx := begin(t, b.raw)
+	tx := begin(t, b.pool)
 	require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.ID(1)))
 
 	undone, err := tx.Begin(t.Context())
@@ -118,7 +119,7 @@ func TestLockTx_savepoint(t *testing.T) {
 	require.Equal(t, 2, b.granted(t))
 	require.NoError(t, undone.Rollback(t.Context()))
 	require.Equal(t, 1, b.granted(t), "a rollback frees what was taken after the savepoint, and only that")
-	require.True(t, b.isHeldBy(t, 1, tx.Conn().PgConn().PID()))
+	require.True(t, b.isHeldBy(t, 1, pidOf(t, tx)))
 
 	kept, err := tx.Begin(t.Context())
 	require.NoError(t, err)
@@ -132,12 +133,12 @@ func TestLockTx_savepoint(t *testing.T) {
 func TestLockTx_nextToALockOfTheSameSession(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	conn := b.session(t)
+	conn := b.via.Conn(t)
 	exec(t, conn, "SELECT pg_advisory_lock(7)")
 	require.NoError(t, pgx.BeginFunc(t.Context(), conn, func(tx pgx.Tx) error {
 		return errors.Join(advisory.LockTx(t.Context(), tx, advisory.ID(7)), advisory.TryLockTx(t.Context(), tx, advisory.ID(7)))
 	}))
-	require.True(t, b.isHeldBy(t, 7, conn.PgConn().PID()), "the session's lock stays")
+	require.True(t, b.isHeldBy(t, 7, pidOf(t, conn)), "the session's lock stays")
 	exec(t, conn, "SELECT pg_advisory_unlock(7)")
 	require.Zero(t, b.granted(t))
 }
@@ -145,7 +146,7 @@ func TestLockTx_nextToALockOfTheSameSession(t *testing.T) {
 func TestLockTx_isHeldByAPreparedTransaction(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	conn, gid := b.session(t), rand.Text()
+	conn, gid := b.via.Conn(t), rand.Text()
 	exec(t, conn, "SELECT pg_advisory_lock(8)")
 	tx, err := conn.Begin(t.Context())
 	require.NoError(t, err)
@@ -153,7 +154,7 @@ func TestLockTx_isHeldByAPreparedTransaction(t *testing.T) {
 	exec(t, conn, "PREPARE TRANSACTION '"+gid+"'")
 
 	require.True(t, scan[bool](t, b, "SELECT pid IS NULL "+advisoryLocks+" AND objid = 7"))
-	require.True(t, b.isHeldBy(t, 8, conn.PgConn().PID()), "the session keeps its own")
+	require.True(t, b.isHeldBy(t, 8, pidOf(t, conn)), "the session keeps its own")
 	_, err = b.locker.TryLock(t.Context(), advisory.ID(7))
 	require.ErrorIs(t, err, advisory.ErrNotAcquired)
 	exec(t, conn, "COMMIT PREPARED '"+gid+"'")
@@ -170,11 +171,11 @@ func TestLockTx_isHeldByAPreparedTransaction(t *testing.T) {
 func TestLockTx_leavesNothingInAPool(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	pool := b.db.Pool(t, maxConns(1))
+	pool := b.via.Pool(t, maxConns(1))
 	var pids []uint32
 	for range 20 {
 		require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-			pids = append(pids, tx.Conn().PgConn().PID())
+			pids = append(pids, pidOf(t, tx))
 			return errors.Join(advisory.LockTx(t.Context(), tx, advisory.ID(7)), advisory.RLockTx(t.Context(), tx, advisory.ID(8)))
 		}))
 		require.Zero(t, b.granted(t))
@@ -195,14 +196,14 @@ func TestLockTx_snapshotIsFromBeforeTheWaitInRepeatableRead(t *testing.T) {
 	exec(t, b.session(t), "CREATE TABLE seen (n int); INSERT INTO seen VALUES (1)")
 	for level, want := range map[pgx.TxIsoLevel]int{pgx.ReadCommitted: 2, pgx.RepeatableRead: 1, pgx.Serializable: 1} {
 		exec(t, b.session(t), "UPDATE seen SET n = 1")
-		holder := begin(t, b.raw)
+		holder := begin(t, b.pool)
 		require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.ID(7)))
 		_, err := holder.Exec(t.Context(), "UPDATE seen SET n = 2")
 		require.NoError(t, err)
 		done := make(chan error, 1)
 		n := 0
 		go func() {
-			done <- pgx.BeginTxFunc(context.Background(), b.raw, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+			done <- pgx.BeginTxFunc(context.Background(), b.pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
 				return errors.Join(advisory.LockTx(context.Background(), tx, advisory.ID(7)),
 					tx.QueryRow(context.Background(), "SELECT n FROM seen").Scan(&n))
 			})
@@ -221,7 +222,7 @@ func TestLockTx_callsTheServersFunctions(t *testing.T) {
 	exec(t, b.session(t), `CREATE SCHEMA evil;
 		CREATE FUNCTION evil.pg_advisory_xact_lock(bigint) RETURNS void LANGUAGE sql AS 'SELECT';
 		CREATE FUNCTION evil.pg_try_advisory_xact_lock(bigint) RETURNS boolean LANGUAGE sql AS 'SELECT true'`)
-	pool := b.db.Pool(t, setting("search_path", "evil, pg_catalog"))
+	pool := b.via.Pool(t, setting("search_path", "evil, pg_catalog"))
 	tx := begin(t, pool)
 	require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.ID(7)))
 	require.NoError(t, advisory.TryLockTx(t.Context(), tx, advisory.ID(8)))

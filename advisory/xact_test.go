@@ -38,9 +38,10 @@ func begin(t *testing.T, pool *pgxpool.Pool) pgx.Tx {
 // modes are those in which the transaction's session holds a lock.
 func (b *bundle) modes(t *testing.T, tx pgx.Tx, key advisory.Key) []advisory.Mode {
 	t.Helper()
+	pid := pidOf(t, tx)
 	var modes []advisory.Mode
 	for _, s := range b.inspect(t, key) {
-		if s.PID == tx.Conn().PgConn().PID() && s.Granted {
+		if s.PID == pid && s.Granted {
 			modes = append(modes, s.Mode)
 		}
 	}
@@ -55,11 +56,11 @@ func TestLockTx_holdsUntilTheTransactionEnds(t *testing.T) {
 			"commit":   func(tx pgx.Tx) error { return tx.Commit(t.Context()) },
 			"rollback": func(tx pgx.Tx) error { return tx.Rollback(t.Context()) },
 		} {
-			tx := begin(t, b.raw)
+			tx := begin(t, b.pool)
 			require.NoError(t, f.lock(t.Context(), tx, advisory.ID(7)), name)
 			require.NoError(t, f.lock(t.Context(), tx, advisory.ID(7)), "re-entrant")
 			require.Equal(t, 1, b.granted(t), name)
-			require.True(t, b.isHeldBy(t, 7, tx.Conn().PgConn().PID()), name)
+			require.True(t, b.isHeldBy(t, 7, pidOf(t, tx)), name)
 			require.Equal(t, map[advisory.Mode]string{advisory.Exclusive: "ExclusiveLock", advisory.Shared: "ShareLock"}[f.mode],
 				scan[string](t, b, "SELECT mode "+advisoryLocks), name)
 			require.NoError(t, finish(tx), end)
@@ -75,7 +76,7 @@ func TestLockTx_worksInEveryExecMode(t *testing.T) {
 		pgx.QueryExecModeCacheStatement, pgx.QueryExecModeCacheDescribe, pgx.QueryExecModeDescribeExec,
 		pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol,
 	} {
-		pool := b.db.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
+		pool := b.via.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode = mode })
 		for name, f := range lockTxs {
 			keys := []advisory.Key{
 				advisory.ID(math.MinInt64), advisory.ID(-1), advisory.ID(math.MaxInt64), advisory.Name("nightly-export"),
@@ -95,7 +96,7 @@ func TestLockTx_worksInEveryExecMode(t *testing.T) {
 func TestLockTx_excludesALocker(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	tx := begin(t, b.raw)
+	tx := begin(t, b.pool)
 	require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.Name("x")))
 	_, err := b.locker.TryLock(t.Context(), advisory.Name("x"))
 	require.ErrorIs(t, err, advisory.ErrNotAcquired)
@@ -103,7 +104,7 @@ func TestLockTx_excludesALocker(t *testing.T) {
 
 	lock, err := b.locker.TryLock(t.Context(), advisory.Name("x"))
 	require.NoError(t, err)
-	tx = begin(t, b.raw)
+	tx = begin(t, b.pool)
 	err = advisory.TryLockTx(t.Context(), tx, advisory.Name("x"))
 	require.ErrorIs(t, err, advisory.ErrNotAcquired)
 	require.ErrorContains(t, err, `advisory: try lock tx "x" (`)
@@ -115,7 +116,7 @@ func TestLockTx_excludesALocker(t *testing.T) {
 func TestRLockTx_isShared(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	one, two, writer := begin(t, b.raw), begin(t, b.raw), begin(t, b.raw)
+	one, two, writer := begin(t, b.pool), begin(t, b.pool), begin(t, b.pool)
 	require.NoError(t, advisory.RLockTx(t.Context(), one, advisory.ID(7)))
 	require.NoError(t, advisory.TryRLockTx(t.Context(), two, advisory.ID(7)))
 	require.ErrorIs(t, advisory.TryLockTx(t.Context(), writer, advisory.ID(7)), advisory.ErrNotAcquired)
@@ -128,7 +129,7 @@ func TestRLockTx_isShared(t *testing.T) {
 func TestRLockTx_queuesBehindAWriter(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	reader, writer, late := begin(t, b.raw), begin(t, b.raw), begin(t, b.raw)
+	reader, writer, late := begin(t, b.pool), begin(t, b.pool), begin(t, b.pool)
 	require.NoError(t, advisory.RLockTx(t.Context(), reader, advisory.ID(7)))
 	done := make(chan error, 1)
 	go func() { done <- advisory.LockTx(context.Background(), writer, advisory.ID(7)) }()
@@ -136,13 +137,13 @@ func TestRLockTx_queuesBehindAWriter(t *testing.T) {
 	require.ErrorIs(t, advisory.TryRLockTx(t.Context(), late, advisory.ID(7)), advisory.ErrNotAcquired)
 	require.NoError(t, reader.Commit(t.Context()))
 	require.NoError(t, <-done)
-	require.True(t, b.isHeldBy(t, 7, writer.Conn().PgConn().PID()))
+	require.True(t, b.isHeldBy(t, 7, pidOf(t, writer)))
 }
 
 func TestLockTx_refusesWhatItCannotSend(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	tx := begin(t, b.raw)
+	tx := begin(t, b.pool)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, f := range lockTxs {

@@ -48,7 +48,9 @@ func StartPgBouncer(ctx context.Context, dsn string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	pooled, _, err := (&Database{Name: config.Database, DSN: dsn}).startPgBouncer(ctx, program, "session", nil)
+	pooled, _, err := startPgBouncer(ctx, program, config, func(port int) pgbouncerFiles {
+		return pgbouncerFiles{config: configForOne(config, config.Database, port, "session", nil)}
+	})
 	return pooled, err
 }
 

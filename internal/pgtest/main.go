@@ -30,6 +30,7 @@ type sharedServer struct {
 	server   *Server
 	err      error
 	examples *Database // see MainWithExamples
+	pooler   sharedPooler
 }
 
 // get starts the server at the first call; all calls return the same result.
@@ -53,9 +54,9 @@ func (s *sharedServer) close() error {
 	if s.server == nil {
 		return nil
 	}
-	var err error
+	err := s.pooler.close()
 	if s.examples != nil {
-		err = s.server.template.dropDatabase(s.examples.Name)
+		err = errors.Join(err, s.server.template.dropDatabase(s.examples.Name))
 	}
 	return errors.Join(err, s.server.Close())
 }

@@ -31,28 +31,29 @@ var pgbouncerPlaces = []string{
 // process, whichever is first. t is skipped where PgBouncer is not installed.
 //
 // To have [Database.Pool] and [Database.Conn] go through it, set the DSN of a
-// copy of d.
+// copy of d. See [Database.BehindPgBouncer] for one that tests share.
 func (d *Database) PgBouncer(t testing.TB, mode string, settings ...string) string {
 	t.Helper()
 	program, err := findPgBouncer()
 	if err != nil {
 		t.Skip(err)
 	}
-	for attempt := 1; ; attempt++ {
-		dsn, w, err := d.startPgBouncer(t.Context(), program, mode, settings)
-		if errors.Is(err, errPortTaken) && attempt < portAttempts {
-			continue
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if err := w.Close(); err != nil {
-				t.Errorf("pgtest: stop PgBouncer: %v", err)
-			}
-		})
-		return dsn
+	server, err := pgx.ParseConfig(d.DSN)
+	if err != nil {
+		t.Fatal(err)
 	}
+	dsn, w, err := startPgBouncer(t.Context(), program, server, func(port int) pgbouncerFiles {
+		return pgbouncerFiles{config: configForOne(server, d.Name, port, mode, settings)}
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := w.Close(); err != nil {
+			t.Errorf("pgtest: stop PgBouncer: %v", err)
+		}
+	})
+	return dsn
 }
 
 func findPgBouncer() (string, error) {
@@ -68,46 +69,62 @@ func findPgBouncer() (string, error) {
 		"Fedora: dnf install pgbouncer; macOS: brew install pgbouncer)")
 }
 
-func (d *Database) startPgBouncer(ctx context.Context, program, mode string, settings []string) (string, *watchdog, error) {
-	server, err := pgx.ParseConfig(d.DSN)
-	if err != nil {
-		return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+// pgbouncerFiles are what a PgBouncer is told.
+type pgbouncerFiles struct {
+	config string // pgbouncer.ini
+	users  string // the file that the former may name as its auth_file
+}
+
+// startPgBouncer returns the URL of the server's database through a PgBouncer on
+// a free port.
+func startPgBouncer(ctx context.Context, program string, server *pgx.ConnConfig, files func(port int) pgbouncerFiles) (string, *watchdog, error) {
+	for attempt := 1; ; attempt++ {
+		dsn, w, err := tryPgBouncer(ctx, program, server, files)
+		if err == nil {
+			return dsn, w, nil
+		}
+		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
+			return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+		}
 	}
+}
+
+func tryPgBouncer(ctx context.Context, program string, server *pgx.ConnConfig, files func(port int) pgbouncerFiles) (string, *watchdog, error) {
 	as, err := serverAccount()
 	if err != nil {
-		return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+		return "", nil, err
 	}
 	port, err := freePort()
 	if err != nil {
-		return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+		return "", nil, err
 	}
 	w, err := startWatchdog(poolScript, as, newFolderName(), program)
 	if err != nil {
-		return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+		return "", nil, err
 	}
-	config := pgbouncerConfig(server, d.Name, port, mode, settings)
 	u := url.URL{
 		Scheme:   "postgres",
 		User:     url.UserPassword(server.User, server.Password),
 		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-		Path:     "/" + d.Name,
+		Path:     "/" + server.Database,
 		RawQuery: "sslmode=disable",
 	}
-	if err := errors.Join(w.Tell(config+"\n."), waitReady(ctx, u.String(), w)); err != nil {
+	f := files(port)
+	if err := errors.Join(w.Tell(f.config+"\n.\n"+f.users+"\n."), waitReady(ctx, u.String(), w)); err != nil {
 		if strings.Contains(err.Error(), "Address already in use") {
 			err = errPortTaken
 		}
 		// Its error would only repeat the one at hand.
 		_ = w.Close()
-		return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
+		return "", nil, err
 	}
 	return u.String(), w, nil
 }
 
-// pgbouncerConfig is the content of pgbouncer.ini. Whoever connects is let in
+// configForOne is the pgbouncer.ini for one database. Whoever connects is let in
 // and becomes the one user whose password is in there: what is tested is the
 // pooling.
-func pgbouncerConfig(server *pgx.ConnConfig, database string, port int, mode string, settings []string) string {
+func configForOne(server *pgx.ConnConfig, database string, port int, mode string, settings []string) string {
 	lines := append([]string{
 		"[databases]",
 		fmt.Sprintf("%s = host=%s port=%d dbname=%s user=%s password=%s", database,

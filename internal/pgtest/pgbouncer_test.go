@@ -1,6 +1,7 @@
 package pgtest_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -53,6 +54,36 @@ func TestPgBouncer_takesSettings(t *testing.T) {
 	_, err = other.Exec(t.Context(), sqlBackend)
 	require.ErrorContains(t, err, "query_wait_timeout")
 	require.NoError(t, tx.Rollback(t.Context()))
+}
+
+func TestDatabase_BehindPgBouncerIsReachedAsAnyUser(t *testing.T) {
+	t.Parallel()
+	db := pgtest.New(t)
+	role := "pooled_" + db.Name
+	admin := db.Conn(t)
+	_, err := admin.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN PASSWORD 'secret'; ALTER ROLE "+role+" SET lock_timeout = '17s'")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		_, err := admin.Exec(context.Background(), "DROP ROLE "+role)
+		require.NoError(t, err)
+	})
+
+	as := func(c *pgx.ConnConfig) { c.User, c.Password = role, "secret" }
+	conn := db.BehindPgBouncer(t).Conn(t, as)
+	var database, user, timeout string
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT current_database(), session_user, current_setting('lock_timeout')").
+		Scan(&database, &user, &timeout))
+	require.Equal(t, []string{db.Name, role, "17s"}, []string{database, user, timeout})
+	require.NotEqual(t, int(conn.PgConn().PID()), backendOf(t, conn), "there is a pooler")
+
+	config, err := pgx.ParseConfig(db.BehindPgBouncer(t).DSN)
+	require.NoError(t, err)
+	config.User, config.Password = role, "wrong"
+	_, err = pgx.ConnectConfig(t.Context(), config)
+	require.Error(t, err)
+	config.Password, config.RuntimeParams["lock_timeout"] = "secret", "1s"
+	_, err = pgx.ConnectConfig(t.Context(), config)
+	require.ErrorContains(t, err, "unsupported startup parameter")
 }
 
 //nolint:tparallel // the subtest must have ended, cleanup and all, before the rest

@@ -1,6 +1,7 @@
 # Owns one PgBouncer on behalf of the process that holds the other end of
 # standard input. That process writes the configuration, a line with nothing but
-# a dot, and then keeps its end open, as for serve.sh.
+# a dot, the file of users in the same way, and then keeps its end open, as for
+# serve.sh.
 #
 # usage: sh -c pool.sh NAME DIR PGBOUNCER
 #
@@ -14,16 +15,19 @@ exec 3<&0 4>&2 </dev/null 2>/dev/null
 
 mkdir "$dir" 2>&4 || exit 1
 
-complete=
-while [ -z "$complete" ] && IFS= read -r line <&3; do
-	if [ "$line" = . ]; then complete=1; else printf '%s\n' "$line"; fi
-done >"$dir/pgbouncer.ini"
+# PgBouncer runs in DIR, which is where the configuration finds its users.
+for file in pgbouncer.ini users; do
+	complete=
+	while [ -z "$complete" ] && IFS= read -r line <&3; do
+		if [ "$line" = . ]; then complete=1; else printf '%s\n' "$line"; fi
+	done >"$dir/$file"
+done
 if [ -z "$complete" ]; then
 	rm -rf "$dir"
 	exit 1
 fi
 
-"$pgbouncer" "$dir/pgbouncer.ini" >"$dir/log" 2>&1 3<&- 4>&- &
+(cd "$dir" && exec "$pgbouncer" "$dir/pgbouncer.ini") >"$dir/log" 2>&1 3<&- 4>&- &
 pooler=$!
 
 # It keeps nothing that a kill could spoil, and which signal means what differs
