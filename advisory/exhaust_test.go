@@ -20,13 +20,13 @@ import (
 func TestDo_workOnThePoolOfTheLocks(t *testing.T) {
 	t.Parallel()
 	b := setup(t, maxConns(4))
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
 	var refused atomic.Int64
 	var holders sync.WaitGroup
 	for i := range 8 {
 		holders.Go(func() {
-			for done := 0; done < 25; {
+			for done := 0; done < 10; {
 				err := b.locker.Do(ctx, advisory.ID(int64(i)), func(ctx context.Context, _ *advisory.Lock) error {
 					_, err := b.pool.Exec(ctx, "SELECT pg_sleep(0.001)")
 					return err
@@ -36,7 +36,7 @@ func TestDo_workOnThePoolOfTheLocks(t *testing.T) {
 					done++
 				case errors.Is(err, advisory.ErrPoolExhausted) && strings.Contains(err.Error(), "pinned 3 of the pool's 4"):
 					refused.Add(1)
-					<-time.After(time.Millisecond) // before it tries again
+					<-time.After(5 * time.Millisecond) // before it tries again
 				default:
 					t.Errorf("neither done nor told the numbers: %v", err)
 					return

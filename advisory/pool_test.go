@@ -57,13 +57,13 @@ func TestLock_outlivesThePoolsLimits(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	pool, locker := b.another(t, nil, func(c *pgxpool.Config) { // case 53
-		c.MaxConnLifetime, c.MaxConnIdleTime = 100*time.Millisecond, 50*time.Millisecond
-		c.HealthCheckPeriod = 20 * time.Millisecond
+		c.MaxConnLifetime, c.MaxConnIdleTime = time.Second, time.Second
+		c.HealthCheckPeriod = 100 * time.Millisecond
 	})
 	lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 	require.NoError(t, err)
 	pool.Reset() // case 32
-	exec(t, b.session(t), "SELECT pg_sleep(0.6)")
+	exec(t, b.session(t), "SELECT pg_sleep(5)")
 	require.NoError(t, lock.Err())
 	require.True(t, b.isHeldBy(t, 7, lock.BackendPID()))
 	require.NoError(t, lock.Unlock(t.Context()))

@@ -158,7 +158,7 @@ func TestLocker_Close_whenTheServerDoesNotAnswer(t *testing.T) {
 
 func TestLoss_heartbeatIsNotAnswered(t *testing.T) {
 	t.Parallel()
-	const heartbeat, timeout = 200 * time.Millisecond, 800 * time.Millisecond
+	const heartbeat, timeout = 500 * time.Millisecond, 2 * time.Second
 	for name, answer := range map[string]*pgscript.Answer{
 		"silence": pgscript.Hang(), "notices without an end": pgscript.Done("SELECT 1").Notices(-1),
 	} {
@@ -185,7 +185,7 @@ func TestLoss_isNotWhatElseTheServerSays(t *testing.T) {
 	for name, answer := range map[string]*pgscript.Answer{
 		"an error":             pgscript.Fail("57014", "canceling statement due to user request"), // case 12
 		"a cached plan":        pgscript.Fail("0A000", "cached plan must not change result type"), // case 110
-		"many notices":         pgscript.Answer{}.Notices(20000),
+		"many notices":         pgscript.Answer{}.Notices(2000),
 		"changes of a setting": pgscript.Answer{}.Parameter("TimeZone", "Europe/Zurich").Parameter("application_name", "another"),
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -2,11 +2,13 @@ package advisory_test
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
@@ -111,40 +113,54 @@ func TestLock_namesItsSession(t *testing.T) {
 	require.Equal(t, "lock nightly-export of billing", name(single))
 }
 
+// asRole makes a pool log in as a role of its own, which has the setting.
+func (b *bundle) asRole(t *testing.T, name, value string) func(*pgxpool.Config) {
+	t.Helper()
+	role := name + "_" + strings.ToLower(rand.Text()[:20])
+	_, err := b.raw.Exec(t.Context(), "CREATE ROLE "+role+" LOGIN PASSWORD 'secret'")
+	require.NoError(t, err)
+	t.Cleanup(func() {
+		if _, err := b.raw.Exec(context.Background(), "DROP ROLE "+role); err != nil {
+			t.Error(err)
+		}
+	})
+	_, err = b.raw.Exec(t.Context(), "ALTER ROLE "+role+" SET "+name+" = '"+value+"'")
+	require.NoError(t, err)
+	return func(c *pgxpool.Config) { c.ConnConfig.User, c.ConnConfig.Password = role, "secret" }
+}
+
 // Case 39: the limits of a role are meant for its queries, and not for a holder
 // that idles or a wait.
 func TestLock_survivesTheTimeoutsOfTheRole(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	version := setup(t).db.Server.Version()
 	for _, name := range []string{
 		"idle_session_timeout", "idle_in_transaction_session_timeout", "statement_timeout", "lock_timeout", "transaction_timeout",
 	} {
-		if name == "idle_session_timeout" && b.db.Server.Version() < 140000 || name == "transaction_timeout" && b.db.Server.Version() < 170000 {
+		if name == "idle_session_timeout" && version < 140000 || name == "transaction_timeout" && version < 170000 {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			limit := time.Second
+			b := setup(t)
 			config := &advisory.Config{Heartbeat: time.Hour} // no sign of life in between
-			_, holds := b.another(t, config, setting(name, "1s"))
-			_, waits := b.another(t, config, setting(name, "1s"))
-			key := advisory.Name(name)
-			lock, err := holds.TryLock(t.Context(), key)
+			role := b.asRole(t, name, "1s")
+			_, holds := b.another(t, config, role)
+			pool, waits := b.another(t, config, role)
+			var limit string
+			require.NoError(t, pool.QueryRow(t.Context(), "SELECT current_setting($1)", name).Scan(&limit))
+			require.Equal(t, "1s", limit)
+
+			lock, err := holds.TryLock(t.Context(), advisory.ID(7))
 			require.NoError(t, err)
 			start := time.Now()
-			got := make(chan *advisory.Lock, 1)
-			go func() {
-				lock, err := waits.Lock(context.Background(), key)
-				if err != nil {
-					t.Error(err)
-				}
-				got <- lock
-			}()
+			got := b.lockInBackground(t, waits, advisory.ID(7))
 			exec(t, b.session(t), "SELECT pg_sleep(5)")
 			require.NoError(t, lock.Err())
+			require.True(t, b.isHeldBy(t, 7, lock.BackendPID()))
 			require.NoError(t, lock.Unlock(t.Context()))
 			next := <-got
-			require.Greater(t, time.Since(start), 4*limit)
+			require.Greater(t, time.Since(start), 5*time.Second)
 			require.NoError(t, next.Unlock(t.Context()))
 		})
 	}
