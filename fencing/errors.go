@@ -15,7 +15,8 @@ import (
 // errors of transactions that were begun in another way.
 var (
 	// ErrStale is matched by every [StaleError]: the write carried a token
-	// that a newer holder of the resource has superseded.
+	// that a newer holder of the resource has superseded, or that was drawn
+	// before a failover.
 	ErrStale = errors.New("fencing: stale token")
 
 	// ErrUnstamped: the write was to a guarded table, in a transaction that
@@ -39,19 +40,26 @@ const (
 	codeUnknownToken = "LF003"
 )
 
-// StaleError is the refusal of a write whose token was superseded. It matches
-// [ErrStale] and unwraps to the error that it was made from.
+// StaleError is the refusal of a write whose token was superseded: by a newer
+// one of its resource, or by the promotion of a standby or the restore of the
+// database, which end all locks; Token is not below Current then, as long as
+// nobody has taken the lock anew. It matches [ErrStale] and unwraps to the error
+// that it was made from.
 type StaleError struct {
 	Table    string // with its schema, quoted as SQL needs it
 	Resource string
 	Token    Token // which the write carried
-	Current  Token // which was issued last
+	Current  Token // which was issued last, as far as the database knows
 
 	cause error
 }
 
 // Error describes the refusal.
 func (e *StaleError) Error() string {
+	if e.Token >= e.Current {
+		return fmt.Sprintf("fencing: write to %s refused: token %d of resource %q is stale, the server was promoted or the database restored since",
+			e.Table, e.Token, e.Resource)
+	}
 	return fmt.Sprintf("fencing: write to %s refused: token %d of resource %q is stale, the current one is %d",
 		e.Table, e.Token, e.Resource, e.Current)
 }

@@ -19,8 +19,9 @@ CREATE FUNCTION fencing.check_write(resource text, operation text, table_schema 
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    token bigint := (nullif(current_setting('fencing.stamps', true), '')::jsonb ->> resource)::bigint;
-    mark  bigint;
+    token   bigint := (nullif(current_setting('fencing.stamps', true), '')::jsonb ->> resource)::bigint;
+    mark    bigint;
+    is_past boolean;
 BEGIN
     IF token IS NULL THEN
         -- What logical replication applies was written, and checked, where it
@@ -46,19 +47,24 @@ BEGIN
         -- weaker row lock does that.
         SELECT r.mark INTO mark FROM fencing.resource r WHERE r.name = resource FOR SHARE;
     END IF;
-    IF mark IS NULL OR token > mark THEN
+    -- The locks of before a promotion are gone, and of the holders of then a
+    -- standby that lost the last marks can't tell who was superseded.
+    is_past := token > 0 AND token >> 43 < (SELECT o.epoch_base FROM fencing.origin o)
+        + ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint - 1;
+    IF NOT is_past AND (mark IS NULL OR token > mark) THEN
         RAISE EXCEPTION '% on %.% refused: token % was never issued for resource %',
             operation, quote_ident(table_schema), quote_ident(table_name), token, to_json(resource) USING
             ERRCODE = 'LF003', SCHEMA = table_schema, TABLE = table_name,
             DETAIL = format('token=%s current=%s resource=%s', token, coalesce(mark, 0), to_json(resource)),
             HINT = 'Stamp with the token that fencing.issue returned when the lock was granted.';
-    ELSIF token < mark THEN
+    ELSIF is_past OR token < mark THEN
         RAISE EXCEPTION '% on %.% refused: token % of resource % is stale, the current one is %',
-            operation, quote_ident(table_schema), quote_ident(table_name), token, to_json(resource), mark USING
+            operation, quote_ident(table_schema), quote_ident(table_name), token, to_json(resource), coalesce(mark, 0) USING
             ERRCODE = 'LF001', SCHEMA = table_schema, TABLE = table_name,
-            DETAIL = format('token=%s current=%s resource=%s table=%s', token, mark, to_json(resource),
+            DETAIL = format('token=%s current=%s resource=%s table=%s', token, coalesce(mark, 0), to_json(resource),
                 to_json(format('%I.%I', table_schema, table_name))),
-            HINT = 'The lock was lost and another holder has it or had it since. Give up this work, or take the lock again for a new token.';
+            HINT = CASE WHEN is_past AND token >= coalesce(mark, 0) THEN 'The lock was lost when the server was promoted or the database restored.'
+                ELSE 'The lock was lost and another holder has it or had it since.' END || ' Give up this work, or take the lock again for a new token.';
     END IF;
 END $$;
 -- +goose StatementEnd

@@ -36,7 +36,7 @@ type Pair struct {
 // whichever is first. t is skipped where the binaries are not installed.
 func StartPair(t testing.TB) *Pair {
 	t.Helper()
-	bin, err := findPairBinDir(t.Context())
+	bin, err := findOwnBinDir(t.Context(), "pg_basebackup")
 	if err != nil {
 		t.Skip(err)
 	}
@@ -62,9 +62,9 @@ func StartPair(t testing.TB) *Pair {
 	return p
 }
 
-// findPairBinDir returns the folder whose server would be started, if it has
-// what makes a standby too.
-func findPairBinDir(ctx context.Context) (binDir, error) {
+// findOwnBinDir returns the folder whose server would be started, if it has the
+// programs too.
+func findOwnBinDir(ctx context.Context, programs ...string) (binDir, error) {
 	_, err := newSession(nil)
 	var bin binDir
 	if err == nil {
@@ -75,7 +75,11 @@ func findPairBinDir(ctx context.Context) (binDir, error) {
 		var server string
 		if server, err = filepath.EvalSymlinks(filepath.Join(bin.path, "postgres")); err == nil {
 			bin.path = filepath.Dir(server)
-			_, err = exec.LookPath(filepath.Join(bin.path, "pg_basebackup"))
+		}
+	}
+	for _, program := range programs {
+		if err == nil {
+			_, err = exec.LookPath(filepath.Join(bin.path, program))
 		}
 	}
 	if err != nil {

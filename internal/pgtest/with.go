@@ -9,7 +9,7 @@ import "testing"
 // process, whichever is first. t is skipped where the binaries are not installed.
 func StartWith(t testing.TB, settings ...string) *Database {
 	t.Helper()
-	bin, err := findPairBinDir(t.Context())
+	bin, err := findOwnBinDir(t.Context())
 	if err != nil {
 		t.Skip(err)
 	}
