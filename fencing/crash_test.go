@@ -71,7 +71,7 @@ func TestCrash_noTokenIsIssuedTwice(t *testing.T) {
 			t.Parallel()
 			const kills = 25
 			db := pgtest.StartWith(t, "wal_writer_delay=10s", "checkpoint_timeout=30s")
-			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+			ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
 			defer cancel()
 			h := &history{highest: map[string]fencing.Token{}, told: map[string]map[fencing.Token]bool{}}
 			var workers sync.WaitGroup

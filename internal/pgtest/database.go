@@ -55,6 +55,17 @@ func (s *Server) newDatabase(ctx context.Context) (*Database, error) {
 	return &Database{Name: name, DSN: dsn, Server: s}, nil
 }
 
+// Named returns the database of another name on the same server. Whether there
+// is one is the caller's business.
+func (d *Database) Named(t testing.TB, name string) *Database {
+	t.Helper()
+	dsn, err := withDatabase(d.DSN, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &Database{Name: name, DSN: dsn, Server: d.Server}
+}
+
 // Pool returns a pool on the database, closed at cleanup. A pool that doesn't
 // close, since a connection was never released, fails the test instead of
 // hanging it.
