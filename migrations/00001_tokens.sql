@@ -35,7 +35,7 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
     -- Not of pg_control_checkpoint, which is late after a promotion.
-    RETURN (SELECT o.epoch_base FROM fencing.origin o)
+    RETURN coalesce((SELECT o.epoch_base FROM fencing.origin o), 0)
         + ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint - 1;
 END $$;
 -- +goose StatementEnd
@@ -139,11 +139,15 @@ DECLARE
     highest bigint := (SELECT coalesce(max(r.mark), 0) >> 43 FROM fencing.resource r);
 BEGIN
     -- Not by one: the original may have been promoted since, or before, without
-    -- a token from then in a mark.
-    UPDATE fencing.origin o SET
-        epoch_base = o.epoch_base + greatest(highest - fencing.epoch(), 0) + 1000,
-        system_identifier = (pg_control_system()).system_identifier,
-        database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database());
+    -- a token from then in a mark. A restore of the schema alone leaves the table
+    -- empty.
+    INSERT INTO fencing.origin AS o (epoch_base, system_identifier, database)
+    SELECT greatest(highest - coalesce(fencing.epoch(), highest), 0) + 1000, (pg_control_system()).system_identifier, d.oid
+      FROM pg_database d WHERE d.datname = current_database()
+    ON CONFLICT (only_row) DO UPDATE SET
+        epoch_base = o.epoch_base + excluded.epoch_base,
+        system_identifier = excluded.system_identifier,
+        database = excluded.database;
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.rebase() IS

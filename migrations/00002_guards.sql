@@ -49,7 +49,7 @@ BEGIN
     END IF;
     -- The locks of before a promotion are gone, and of the holders of then a
     -- standby that lost the last marks can't tell who was superseded.
-    is_past := token > 0 AND token >> 43 < (SELECT o.epoch_base FROM fencing.origin o)
+    is_past := token > 0 AND token >> 43 < coalesce((SELECT o.epoch_base FROM fencing.origin o), 0)
         + ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint - 1;
     IF NOT is_past AND (mark IS NULL OR token > mark) THEN
         RAISE EXCEPTION '% on %.% refused: token % was never issued for resource %',
@@ -192,7 +192,9 @@ $$;
 --
 -- A partition gets the row triggers of its partitioned table. Where it has
 -- statement triggers, those would check a second time, and are disabled; what is
--- attached later has them enabled.
+-- attached later has them enabled. pg_dump knows in which order to restore that
+-- only if the state differs from level to level: so partitioned partitions have
+-- theirs enabled in two halves, of which the second fires in the role replica.
 --
 -- fencing_unguard_first never fires. That it is there keeps PostgreSQL from
 -- attaching the table to a parent, by way of which it would be written unchecked.
@@ -230,9 +232,13 @@ AS $$
             'FOR EACH STATEMENT EXECUTE FUNCTION fencing.refuse_truncate()'
             FROM member WHERE by_column IS NOT NULL
         UNION ALL
-        SELECT oid, depth, is_partition, 'fencing_guard_row', CASE WHEN is_leaf THEN 'D' ELSE 'A' END, 'AFTER INSERT OR DELETE OR UPDATE',
-            'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
+        SELECT oid, depth, is_partition, 'fencing_guard_row', CASE WHEN is_leaf THEN 'D' WHEN depth % 2 = 0 THEN 'A' ELSE 'O' END,
+            'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
             FROM member, argument WHERE is_partition OR NOT is_leaf
+        UNION ALL
+        SELECT oid, depth, depth > 1, 'fencing_guard_row_replica', CASE WHEN is_leaf OR depth % 2 = 0 THEN 'D' ELSE 'R' END,
+            'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
+            FROM member, argument WHERE is_partition AND (depth > 1 OR NOT is_leaf)
         UNION ALL
         SELECT oid, depth, is_partition, 'zz_fencing_token', 'A', 'BEFORE INSERT OR UPDATE',
             'FOR EACH ROW WHEN ((new.fencing_token IS DISTINCT FROM 0)) EXECUTE FUNCTION fencing.stamp_row(' || list || ')'
@@ -288,6 +294,7 @@ AS $$
             WHEN w.is_definition <> w.definition THEN 'is not the one that belongs there'
             WHEN w.state = 'D' THEN 'checks each row a second time'
             WHEN w.is_state = 'D' THEN 'is disabled'
+            WHEN w.is_state = 'A' THEN 'checks each row a second time where session_replication_role is replica'
             WHEN w.is_state = 'R' THEN 'fires only where session_replication_role is replica'
             ELSE 'does not fire where session_replication_role is replica' END,
             CASE WHEN w.is_definition <> w.definition THEN format('DROP TRIGGER %I ON %s; ', w.name, w.member) ELSE '' END || call.guard
@@ -335,7 +342,7 @@ BEGIN
             found.state := 'O';
         END IF;
         IF found.state <> w.state THEN
-            EXECUTE format('ALTER TABLE %s %s TRIGGER %I', w.member, CASE w.state WHEN 'D' THEN 'DISABLE' ELSE 'ENABLE ALWAYS' END, w.name);
+            EXECUTE format('ALTER TABLE %s %s TRIGGER %I', w.member, CASE w.state WHEN 'D' THEN 'DISABLE' WHEN 'O' THEN 'ENABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END, w.name);
         END IF;
     END LOOP;
 END $$;
@@ -534,9 +541,9 @@ AS $$
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'this database is a copy: the original may have issued tokens that are not known here',
         'once nothing uses the original any more: SELECT fencing.rebase()'
-        FROM fencing.origin o
-        WHERE o.system_identifier <> (pg_control_system()).system_identifier
-        OR o.database <> (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+        FROM pg_database d LEFT JOIN fencing.origin o ON true
+        WHERE d.datname = current_database()
+        AND (d.oid, (pg_control_system()).system_identifier) IS DISTINCT FROM (o.database, o.system_identifier)
 $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.verify() IS

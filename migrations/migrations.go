@@ -81,15 +81,22 @@ func exists(ctx context.Context, db Querier, object string) (is bool, err error)
 	return is, err
 }
 
-// refuseForeign refuses what another tool has installed, whose record would
-// become wrong. It is called under the lock.
+// refuseForeign refuses what another tool has installed, or a restore that left
+// the record out: goose would begin anew. It is called under the lock.
 func refuseForeign(ctx context.Context, db *sql.DB) error {
-	var foreign bool
-	err := db.QueryRowContext(ctx, "SELECT to_regclass($1) IS NULL AND to_regprocedure('fencing.version()') IS NOT NULL", versionTable).Scan(&foreign)
-	if err != nil || !foreign {
+	var installed, recorded bool
+	err := db.QueryRowContext(ctx, "SELECT to_regprocedure('fencing.version()') IS NOT NULL, to_regclass($1) IS NOT NULL", versionTable).Scan(&installed, &recorded)
+	if err != nil || !installed {
 		return err
 	}
-	return errors.New("fencing was installed by another tool, which has its own record of that: go on with that tool")
+	if !recorded {
+		return errors.New("fencing was installed by another tool, which has its own record of that: go on with that tool")
+	}
+	err = db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM "+versionTable+")").Scan(&recorded)
+	if err == nil && !recorded {
+		err = errors.New("fencing was restored without its rows: restore those of " + versionTable + " too")
+	}
+	return err
 }
 
 func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migrate func(*goose.Provider) error) (err error) {
