@@ -31,7 +31,7 @@ func TestGuard_refusesWhatItCantGuard(t *testing.T) {
 		"inheritance child":  {inheritSQL, `child`, "42809", `child can't be guarded alone: it belongs to public.parent`},
 		"foreign partition":  {partitionSQL + `; ` + foreignSQL + `; CREATE FOREIGN TABLE p2 PARTITION OF p FOR VALUES FROM (1) TO (2) SERVER s`, `p`, "42809", `public.p2 is not a table`},
 		"unlogged partition": {partitionSQL + `; CREATE UNLOGGED TABLE p2 PARTITION OF p FOR VALUES FROM (1) TO (2)`, `p`, "42809", `public.p2 is temporary or unlogged`},
-		"fencing_token text": {`CREATE TABLE t (fencing_token text)`, `t`, "42804", `its column fencing_token is not a bigint`},
+		"fencing_token text": {`CREATE TABLE t (fencing_token text)`, `t`, "42804", `the column fencing_token of public.t is not a bigint`},
 		"foreign table": {
 			foreignSQL + `; CREATE FOREIGN TABLE f (id int) SERVER s`,
 			`f`, "42809", `is not a table of this database`,

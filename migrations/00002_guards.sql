@@ -80,6 +80,17 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- SQL for the text of a value, in which distinct texts stay distinct. A type that
+-- is not PostgreSQL's own may have a cast to text that its owner wrote, which
+-- must not run with the rights of the trigger functions.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.text_of(expression text) RETURNS text
+LANGUAGE sql IMMUTABLE
+AS $$
+    SELECT pg_catalog.format('(CASE WHEN pg_typeof(%1$s)::oid < 16384 THEN (%1$s)::text WHEN %1$s IS NOT NULL THEN format(''%%s'', %1$s) END COLLATE "C")', expression)
+$$;
+-- +goose StatementEnd
+
 -- Where a column names the resource: after the statement, once for each
 -- resource among its rows.
 -- +goose StatementBegin
@@ -88,7 +99,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    named text := format('(%I)::text AS value', tg_argv[0]);
+    named text := fencing.text_of(quote_ident(tg_argv[0])) || ' AS value';
     rows  text := CASE tg_op
         WHEN 'INSERT' THEN format('SELECT DISTINCT %s FROM fencing_new', named)
         WHEN 'DELETE' THEN format('SELECT DISTINCT %s FROM fencing_old', named)
@@ -116,27 +127,33 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- A partition that is attached later has no statement triggers yet, but it gets
--- its row triggers from the table that it is attached to.
+-- Checks one row. A partition that is attached later has no statement triggers
+-- yet, but it gets its row triggers from the table that it is attached to. And of
+-- a row that MERGE moves to another partition no transition table tells.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.check_row() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    value text;
+    value  text;
+    of_row text;
 BEGIN
     IF tg_nargs = 1 THEN
         PERFORM fencing.check_write(tg_argv[0], tg_op, tg_table_schema, tg_table_name);
         RETURN NULL;
     END IF;
+    of_row := 'SELECT ' || fencing.text_of(format('($1).%I', tg_argv[0]));
     IF tg_op <> 'INSERT' THEN
-        EXECUTE format('SELECT (($1).%I)::text', tg_argv[0]) USING old INTO value;
+        EXECUTE of_row USING old INTO value;
         PERFORM fencing.check_value(value, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
     END IF;
     IF tg_op <> 'DELETE' THEN
-        EXECUTE format('SELECT (($1).%I)::text', tg_argv[0]) USING new INTO value;
+        EXECUTE of_row USING new INTO value;
         PERFORM fencing.check_value(value, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
+    END IF;
+    IF tg_when = 'BEFORE' THEN
+        RETURN new;
     END IF;
     RETURN NULL;
 END $$;
@@ -163,7 +180,9 @@ DECLARE
     resource text := tg_argv[0];
 BEGIN
     IF tg_nargs = 2 THEN
-        EXECUTE format('SELECT $2 || (($1).%I)::text', tg_argv[0]) USING new, tg_argv[1] INTO resource;
+        -- As fencing.text_of has it, which the writer may not be allowed to call.
+        EXECUTE format('SELECT $2 || CASE WHEN pg_typeof(($1).%1$I)::oid < 16384 THEN (($1).%1$I)::text ELSE format(''%%s'', ($1).%1$I) END', tg_argv[0])
+            USING new, tg_argv[1] INTO resource;
     END IF;
     -- Without a stamp, as in logical replication, the row stays as it came.
     new.fencing_token := coalesce((nullif(current_setting('fencing.stamps', true), '')::jsonb ->> resource)::bigint, new.fencing_token);
@@ -192,9 +211,14 @@ $$;
 --
 -- A partition gets the row triggers of its partitioned table. Where it has
 -- statement triggers, those would check a second time, and are disabled; what is
--- attached later has them enabled. pg_dump knows in which order to restore that
--- only if the state differs from level to level: so partitioned partitions have
--- theirs enabled in two halves, of which the second fires in the role replica.
+-- attached later has them enabled. (So has what pg_dump restores below a
+-- partitioned partition.)
+--
+-- zz_fencing_move is for rows that may go to another partition, since no
+-- transition table has them if it is MERGE that moves them.
+--
+-- zz_fencing_token always fires; its condition is there to keep the column from
+-- being dropped under it.
 --
 -- fencing_unguard_first never fires. That it is there keeps PostgreSQL from
 -- attaching the table to a parent, by way of which it would be written unchecked.
@@ -215,6 +239,12 @@ AS $$
         SELECT f.member AS oid, f.depth, f.depth = 0 AS is_root, c.relkind = 'r' AS is_leaf, c.relispartition AS is_partition,
             EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'fencing_token' AND NOT a.attisdropped) AS is_stamped
         FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member
+    ), keys (list) AS (
+        SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
+        WHERE a.attrelid = target AND a.attname IN (
+            SELECT k.attname FROM member m JOIN pg_depend d ON d.objid = m.oid AND d.refobjid = m.oid AND d.objsubid > 0 AND d.refobjsubid = 0
+            JOIN pg_attribute k ON k.attrelid = m.oid AND k.attnum = d.objsubid
+            WHERE NOT m.is_leaf AND d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.deptype = 'i')
     ), w (oid, depth, cloned, name, state, event, action) AS (
         SELECT oid, depth, false, 'fencing_guard', 'A', 'BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE',
             'FOR EACH STATEMENT EXECUTE FUNCTION fencing.check_statement(' || list || ')'
@@ -232,16 +262,16 @@ AS $$
             'FOR EACH STATEMENT EXECUTE FUNCTION fencing.refuse_truncate()'
             FROM member WHERE by_column IS NOT NULL
         UNION ALL
-        SELECT oid, depth, is_partition, 'fencing_guard_row', CASE WHEN is_leaf THEN 'D' WHEN depth % 2 = 0 THEN 'A' ELSE 'O' END,
+        SELECT oid, depth, is_partition, 'fencing_guard_row', CASE WHEN is_leaf THEN 'D' ELSE 'A' END,
             'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
             FROM member, argument WHERE is_partition OR NOT is_leaf
         UNION ALL
-        SELECT oid, depth, depth > 1, 'fencing_guard_row_replica', CASE WHEN is_leaf OR depth % 2 = 0 THEN 'D' ELSE 'R' END,
-            'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
-            FROM member, argument WHERE is_partition AND (depth > 1 OR NOT is_leaf)
+        SELECT oid, depth, is_partition, 'zz_fencing_move', 'A', 'BEFORE UPDATE OF ' || keys.list,
+            'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || argument.list || ')'
+            FROM member, argument, keys WHERE by_column IS NOT NULL AND keys.list IS NOT NULL AND (is_partition OR NOT is_leaf)
         UNION ALL
         SELECT oid, depth, is_partition, 'zz_fencing_token', 'A', 'BEFORE INSERT OR UPDATE',
-            'FOR EACH ROW WHEN ((new.fencing_token IS DISTINCT FROM 0)) EXECUTE FUNCTION fencing.stamp_row(' || list || ')'
+            'FOR EACH ROW WHEN (((new.fencing_token IS NULL) IS NOT NULL)) EXECUTE FUNCTION fencing.stamp_row(' || list || ')'
             FROM member, argument WHERE is_stamped
         UNION ALL
         SELECT oid, depth, false, 'fencing_unguard_first', 'A', 'AFTER DELETE',
@@ -279,7 +309,7 @@ AS $$
             ELSE format('SELECT fencing.guard_by(%L, %L, %L)', target, by_column, prefix) END,
             format('SELECT fencing.unguard(%L)', target)
     ), compared AS (
-        SELECT w.*, t.oid AS found, t.tgenabled AS is_state, pg_get_triggerdef(t.oid) AS is_definition,
+        SELECT w.*, t.oid AS found, t.tgenabled AS is_state, pg_get_triggerdef(t.oid) <> w.definition AND t.tgparentid = 0 AS is_other,
             w.depth > 0 AND NOT EXISTS (SELECT FROM fencing.triggers(w.member)) AS is_new
         FROM fencing.wanted(target, resource, by_column, prefix) w
         LEFT JOIN pg_trigger t ON t.tgrelid = w.member AND t.tgname = w.name
@@ -291,14 +321,17 @@ AS $$
     UNION ALL
     SELECT format('trigger %s of %s ', w.name, w.member) || CASE
             WHEN w.found IS NULL THEN 'is missing'
-            WHEN w.is_definition <> w.definition THEN 'is not the one that belongs there'
+            WHEN w.is_other THEN 'is not the one that belongs there'
             WHEN w.state = 'D' THEN 'checks each row a second time'
             WHEN w.is_state = 'D' THEN 'is disabled'
-            WHEN w.is_state = 'A' THEN 'checks each row a second time where session_replication_role is replica'
             WHEN w.is_state = 'R' THEN 'fires only where session_replication_role is replica'
             ELSE 'does not fire where session_replication_role is replica' END,
-            CASE WHEN w.is_definition <> w.definition THEN format('DROP TRIGGER %I ON %s; ', w.name, w.member) ELSE '' END || call.guard
-        FROM compared w, call WHERE NOT w.is_new AND (w.found IS NULL OR w.is_state <> w.state OR w.is_definition <> w.definition)
+            CASE WHEN w.is_other THEN format('DROP TRIGGER %I ON %s; ', w.name, w.member) ELSE '' END || call.guard
+        FROM compared w, call WHERE NOT w.is_new AND (w.found IS NULL OR w.is_state <> w.state OR w.is_other)
+    UNION ALL
+    SELECT format('trigger %s of %s does not belong there', t.tgname, f.member), format('DROP TRIGGER %I ON %s', t.tgname, f.member)
+        FROM fencing.family(target) f, fencing.triggers(f.member) t
+        WHERE NOT EXISTS (SELECT FROM compared w WHERE w.found = t.oid)
     UNION ALL
     SELECT format('%s is unlogged: a crash empties it, whoever holds the lock', f.member), format('ALTER TABLE %s SET LOGGED', f.member)
         FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member WHERE c.relpersistence <> 'p'
@@ -332,6 +365,13 @@ BEGIN
     FOR w IN SELECT * FROM fencing.wanted(target, resource, by_column, prefix) LOOP
         SELECT t.tgenabled AS state, pg_get_triggerdef(t.oid) AS definition INTO found
           FROM pg_trigger t WHERE t.tgrelid = w.member AND t.tgname = w.name;
+        IF w.name = 'zz_fencing_move' AND found.definition <> w.definition
+            AND regexp_replace(found.definition, ' UPDATE OF .* ON ', ' ON ') = regexp_replace(w.definition, ' UPDATE OF .* ON ', ' ON ')
+        THEN
+            -- A table that is partitioned by other columns was attached.
+            EXECUTE format('DROP TRIGGER %I ON %s', w.name, w.member);
+            found := NULL;
+        END IF;
         IF found.definition <> w.definition THEN
             RAISE EXCEPTION '% has another trigger % already', w.member, w.name USING
                 ERRCODE = '55000',
@@ -356,7 +396,10 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    IF NOT (SELECT pg_has_role(session_user, c.relowner, 'MEMBER') FROM pg_class c WHERE c.oid = target) THEN
+    -- The caller's current_user is not to be seen here, but what it has set is.
+    IF NOT (SELECT pg_has_role(coalesce(nullif(current_setting('role'), 'none'), session_user), c.relowner, 'USAGE')
+        FROM pg_class c WHERE c.oid = target)
+    THEN
         RAISE EXCEPTION 'must be owner of table %', target USING ERRCODE = '42501';
     END IF;
     DELETE FROM fencing.guarded g WHERE g.target = record.target AND NOT is_guarded
@@ -396,10 +439,11 @@ BEGIN
             ERRCODE = '42809',
             DETAIL = 'A crash empties an unlogged table, whoever holds the lock.';
     END IF;
-    IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = target AND a.attname = 'fencing_token' AND NOT a.attisdropped
-        AND (a.atttypid <> 'bigint'::regtype OR a.attgenerated <> ''))
-    THEN
-        RAISE EXCEPTION '% can''t be guarded: its column fencing_token is not a bigint', target USING
+    SELECT a.attrelid::regclass AS name INTO other
+      FROM fencing.family(target) f JOIN pg_attribute a ON a.attrelid = f.member
+     WHERE a.attname = 'fencing_token' AND NOT a.attisdropped AND (a.atttypid <> 'bigint'::regtype OR a.attgenerated <> '') LIMIT 1;
+    IF other.name IS NOT NULL THEN
+        RAISE EXCEPTION '% can''t be guarded: the column fencing_token of % is not a bigint', target, other.name USING
             ERRCODE = '42804',
             HINT = 'Rows are stamped with their token in a column of that name. Make it a bigint, or give it another name.';
     END IF;
@@ -479,7 +523,8 @@ BEGIN
     IF target IS NULL THEN
         RAISE EXCEPTION 'the table can''t be NULL' USING ERRCODE = '22023';
     END IF;
-    EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', target);
+    -- What DROP TRIGGER takes: to lock less first could deadlock.
+    EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', target);
     IF NOT EXISTS (SELECT FROM fencing.guarded g WHERE g.target = unguard.target) AND NOT EXISTS (SELECT FROM fencing.triggers(target)) THEN
         RAISE EXCEPTION '% is not guarded', target USING ERRCODE = '55000';
     END IF;
@@ -516,10 +561,14 @@ AS $$
         WHERE p.pronamespace = 'fencing'::regnamespace AND t.tgparentid = 0
         AND NOT EXISTS (SELECT FROM fencing.guarded g, fencing.family(g.target) f WHERE f.member = t.tgrelid)
     UNION ALL
-    SELECT NULL, NULL, NULL, NULL, 'the sequence fencing.token doesn''t count one by one, or is not logged, or cycles',
-        'ALTER SEQUENCE fencing.token INCREMENT 1 CACHE 1 NO CYCLE; make it logged'
-        FROM pg_sequence s JOIN pg_class c ON c.oid = s.seqrelid
-        WHERE s.seqrelid = 'fencing.token'::regclass AND NOT (s.seqincrement = 1 AND s.seqcache = 1 AND NOT s.seqcycle AND c.relpersistence = 'p')
+    SELECT NULL, NULL, NULL, NULL, 'the sequence fencing.token does not count one by one, or cycles, or counts too far',
+        'ALTER SEQUENCE fencing.token INCREMENT 1 MINVALUE 1 MAXVALUE 8796093022207 CACHE 1 NO CYCLE'
+        FROM pg_sequence s
+        WHERE s.seqrelid = 'fencing.token'::regclass
+        AND (s.seqincrement, s.seqcache, s.seqcycle, s.seqmin, s.seqmax) IS DISTINCT FROM (1, 1, false, 1, 8796093022207)
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, 'the sequence fencing.token is not logged: a crash sets it back', 'ALTER SEQUENCE fencing.token SET LOGGED'
+        FROM pg_class c WHERE c.oid = 'fencing.token'::regclass AND c.relpersistence <> 'p'
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, format('the sequence fencing.token belongs to %s: RESTART IDENTITY reaches it', d.refobjid::regclass),
         'ALTER SEQUENCE fencing.token OWNED BY NONE'
@@ -533,11 +582,18 @@ AS $$
         FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND (c.relrowsecurity OR c.relhasrules
             OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal))
     UNION ALL
-    SELECT NULL, NULL, NULL, NULL, format('the function %s has another owner than the schema, or lost its settings', p.oid::regprocedure),
-        'run the migrations down and up again'
+    SELECT NULL, NULL, NULL, NULL, format('the function %s has another owner than the schema, who can change what it does', p.oid::regprocedure),
+        format('ALTER FUNCTION %s OWNER TO %s', p.oid::regprocedure, n.nspowner::regrole)
         FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-        WHERE n.nspname = 'fencing' AND p.proname IN ('issue', 'check_statement', 'check_rows', 'check_row')
-        AND NOT (p.prosecdef AND p.proowner = n.nspowner AND coalesce('search_path=pg_catalog, pg_temp' = ANY (p.proconfig), false))
+        WHERE n.nspname = 'fencing' AND p.proowner <> n.nspowner
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, format('the function %s lost its settings', p.oid::regprocedure),
+        format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, pg_temp', p.oid::regprocedure)
+            || CASE p.proname WHEN 'issue' THEN ' SET lock_timeout = ''200ms''' ELSE '' END
+        FROM pg_proc p
+        WHERE p.pronamespace = 'fencing'::regnamespace AND p.proname IN ('issue', 'check_statement', 'check_rows', 'check_row', 'record')
+        AND NOT (p.prosecdef AND coalesce(p.proconfig, '{}') @> ('{"search_path=pg_catalog, pg_temp"}'::text[]
+            || CASE p.proname WHEN 'issue' THEN '{lock_timeout=200ms}'::text[] ELSE '{}' END))
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'this database is a copy: the original may have issued tokens that are not known here',
         'once nothing uses the original any more: SELECT fencing.rebase()'
@@ -565,6 +621,15 @@ BEGIN
                 SELECT altered::oid UNION SELECT i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid
             ) SELECT a.oid::regclass FROM above a WHERE NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = a.oid)
         LOOP
+            -- Whoever alters a table may read the catalogs, but perhaps not the
+            -- schema.
+            CONTINUE WHEN (
+                WITH RECURSIVE f (oid) AS (
+                    SELECT root::oid UNION SELECT i.inhrelid FROM f JOIN pg_inherits i ON i.inhparent = f.oid
+                ), has (guard) AS (
+                    SELECT EXISTS (SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
+                        WHERE t.tgrelid = f.oid AND t.tgparentid = 0 AND p.pronamespace = 'fencing'::regnamespace) FROM f
+                ) SELECT bool_and(h.guard) OR NOT bool_or(h.guard) FROM has h);
             SELECT m.* INTO g FROM fencing.guarded m WHERE m.target = root;
             IF g.target IS NOT NULL AND EXISTS (SELECT FROM fencing.family(root) f WHERE NOT EXISTS (SELECT FROM fencing.triggers(f.member))) THEN
                 PERFORM fencing.complete(g.target, g.resource, g.by_column, g.prefix);
@@ -619,7 +684,7 @@ BEGIN
            'fencing.grant_to(regrole)'::regprocedure, 'fencing.revoke_from(regrole)'::regprocedure,
            'fencing.check_write(text, text, name, name)'::regprocedure, 'fencing.check_value(text, text, text, text, name, name)'::regprocedure,
            'fencing.check_statement()'::regprocedure, 'fencing.check_rows()'::regprocedure, 'fencing.check_row()'::regprocedure,
-           'fencing.refuse_truncate()'::regprocedure, 'fencing.stamp_row()'::regprocedure,
+           'fencing.text_of(text)'::regprocedure, 'fencing.refuse_truncate()'::regprocedure, 'fencing.stamp_row()'::regprocedure,
            'fencing.wanted(regclass, text, name, text)'::regprocedure, 'fencing.family(regclass)'::regprocedure,
            'fencing.triggers(regclass)'::regprocedure, 'fencing.faults(regclass, text, name, text)'::regprocedure,
            'fencing.complete(regclass, text, name, text)'::regprocedure, 'fencing.record(regclass, text, name, text, boolean)'::regprocedure,
@@ -658,6 +723,7 @@ DROP FUNCTION fencing.stamp_row();
 DROP FUNCTION fencing.refuse_truncate();
 DROP FUNCTION fencing.check_row();
 DROP FUNCTION fencing.check_rows();
+DROP FUNCTION fencing.text_of(text);
 DROP FUNCTION fencing.check_statement();
 DROP FUNCTION fencing.check_value(text, text, text, text, name, name);
 DROP FUNCTION fencing.check_write(text, text, name, name);
