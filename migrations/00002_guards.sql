@@ -211,8 +211,9 @@ $$;
 --
 -- A partition gets the row triggers of its partitioned table. Where it has
 -- statement triggers, those would check a second time, and are disabled; what is
--- attached later has them enabled. (So has what pg_dump restores below a
--- partitioned partition.)
+-- attached later has them enabled. pg_dump knows in which order to restore that
+-- only if the state differs from level to level: so partitioned partitions have
+-- theirs enabled in two halves, of which the second fires in the role replica.
 --
 -- zz_fencing_move is for rows that may go to another partition, since no
 -- transition table has them if it is MERGE that moves them.
@@ -262,9 +263,13 @@ AS $$
             'FOR EACH STATEMENT EXECUTE FUNCTION fencing.refuse_truncate()'
             FROM member WHERE by_column IS NOT NULL
         UNION ALL
-        SELECT oid, depth, is_partition, 'fencing_guard_row', CASE WHEN is_leaf THEN 'D' ELSE 'A' END,
+        SELECT oid, depth, is_partition, 'fencing_guard_row', CASE WHEN is_leaf THEN 'D' WHEN depth % 2 = 0 THEN 'A' ELSE 'O' END,
             'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
             FROM member, argument WHERE is_partition OR NOT is_leaf
+        UNION ALL
+        SELECT oid, depth, depth > 1, 'fencing_guard_row_replica', CASE WHEN is_leaf OR depth % 2 = 0 THEN 'D' ELSE 'R' END,
+            'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
+            FROM member, argument WHERE is_partition AND (depth > 1 OR NOT is_leaf)
         UNION ALL
         SELECT oid, depth, is_partition, 'zz_fencing_move', 'A', 'BEFORE UPDATE OF ' || keys.list,
             'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || argument.list || ')'
@@ -324,6 +329,7 @@ AS $$
             WHEN w.is_other THEN 'is not the one that belongs there'
             WHEN w.state = 'D' THEN 'checks each row a second time'
             WHEN w.is_state = 'D' THEN 'is disabled'
+            WHEN w.is_state = 'A' THEN 'checks each row a second time where session_replication_role is replica'
             WHEN w.is_state = 'R' THEN 'fires only where session_replication_role is replica'
             ELSE 'does not fire where session_replication_role is replica' END,
             CASE WHEN w.is_other THEN format('DROP TRIGGER %I ON %s; ', w.name, w.member) ELSE '' END || call.guard
