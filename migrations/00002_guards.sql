@@ -12,6 +12,18 @@ COMMENT ON TABLE fencing.guarded IS
     'The tables that fencing.guard and fencing.guard_by have guarded, each with all of its partitions or children. fencing.verify() compares it with the triggers that are there.';
 GRANT SELECT ON fencing.guarded TO PUBLIC;
 
+-- What logical replication applies was written, and checked, where it comes
+-- from. pg_stat_activity hides the type of a backend from other roles.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.is_applied() RETURNS boolean
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT current_setting('session_replication_role') = 'replica'
+        AND EXISTS (SELECT FROM pg_stat_get_subscription(NULL) s WHERE s.pid = pg_backend_pid())
+$$;
+-- +goose StatementEnd
+
 -- The check itself. It runs with the rights and the search_path of the trigger
 -- functions below.
 -- +goose StatementBegin
@@ -24,11 +36,7 @@ DECLARE
     is_past boolean;
 BEGIN
     IF token IS NULL THEN
-        -- What logical replication applies was written, and checked, where it
-        -- comes from.
-        IF current_setting('session_replication_role') = 'replica' AND EXISTS (
-            SELECT FROM pg_stat_get_activity(pg_backend_pid()) a WHERE a.backend_type LIKE 'logical replication%')
-        THEN
+        IF fencing.is_applied() THEN
             RETURN;
         END IF;
         RAISE EXCEPTION '% on %.% refused: the transaction is not stamped for resource %',
@@ -118,7 +126,10 @@ CREATE FUNCTION fencing.check_value(value text, by_column text, prefix text, ope
 LANGUAGE plpgsql VOLATILE
 AS $$
 BEGIN
-    IF value IS NULL OR prefix || value = '' THEN
+    IF coalesce(prefix || value, '') = '' THEN
+        IF fencing.is_applied() THEN
+            RETURN;
+        END IF;
         RAISE EXCEPTION '% on %.% refused: a row names no resource', operation, quote_ident(table_schema), quote_ident(table_name) USING
             ERRCODE = 'LF002', SCHEMA = table_schema, TABLE = table_name, COLUMN = by_column,
             HINT = format('Give %I a value: it names the resource whose holder may write the row.', by_column);
@@ -161,10 +172,13 @@ END $$;
 
 -- +goose StatementBegin
 CREATE FUNCTION fencing.refuse_truncate() RETURNS trigger
-LANGUAGE plpgsql VOLATILE
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    IF fencing.is_applied() THEN
+        RETURN NULL;
+    END IF;
     RAISE EXCEPTION 'TRUNCATE on %.% refused: it takes the rows of every resource', quote_ident(tg_table_schema), quote_ident(tg_table_name) USING
         ERRCODE = 'LF002', SCHEMA = tg_table_schema, TABLE = tg_table_name,
         HINT = 'Delete the rows of the resources that the transaction is stamped for.';
@@ -597,7 +611,7 @@ AS $$
         format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, pg_temp', p.oid::regprocedure)
             || CASE p.proname WHEN 'issue' THEN ' SET lock_timeout = ''200ms''' ELSE '' END
         FROM pg_proc p
-        WHERE p.pronamespace = 'fencing'::regnamespace AND p.proname IN ('issue', 'check_statement', 'check_rows', 'check_row', 'record')
+        WHERE p.pronamespace = 'fencing'::regnamespace AND p.proname IN ('issue', 'check_statement', 'check_rows', 'check_row', 'refuse_truncate', 'record')
         AND NOT (p.prosecdef AND coalesce(p.proconfig, '{}') @> ('{"search_path=pg_catalog, pg_temp"}'::text[]
             || CASE p.proname WHEN 'issue' THEN '{lock_timeout=200ms}'::text[] ELSE '{}' END))
     UNION ALL
@@ -688,6 +702,7 @@ BEGIN
            'fencing.version()'::regprocedure, 'fencing.epoch()'::regprocedure, 'fencing.issue(text)'::regprocedure,
            'fencing.stamp(text, bigint, interval)'::regprocedure, 'fencing.rebase()'::regprocedure,
            'fencing.grant_to(regrole)'::regprocedure, 'fencing.revoke_from(regrole)'::regprocedure,
+           'fencing.is_applied()'::regprocedure,
            'fencing.check_write(text, text, name, name)'::regprocedure, 'fencing.check_value(text, text, text, text, name, name)'::regprocedure,
            'fencing.check_statement()'::regprocedure, 'fencing.check_rows()'::regprocedure, 'fencing.check_row()'::regprocedure,
            'fencing.text_of(text)'::regprocedure, 'fencing.refuse_truncate()'::regprocedure, 'fencing.stamp_row()'::regprocedure,
@@ -733,6 +748,7 @@ DROP FUNCTION fencing.text_of(text);
 DROP FUNCTION fencing.check_statement();
 DROP FUNCTION fencing.check_value(text, text, text, text, name, name);
 DROP FUNCTION fencing.check_write(text, text, name, name);
+DROP FUNCTION fencing.is_applied();
 DROP TABLE fencing.guarded;
 CREATE OR REPLACE FUNCTION fencing.version() RETURNS bigint
 LANGUAGE sql IMMUTABLE
