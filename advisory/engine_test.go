@@ -1,7 +1,9 @@
 package advisory_test
 
 import (
+	"cmp"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
@@ -42,9 +44,21 @@ func onPeer(t *testing.T, peer *pgscript.Server, config *advisory.Config, config
 		peer.Close() // or pgx says goodbye for 15 s where nobody answers
 		pool.Close()
 	})
-	locker, err := advisory.New(pool, config)
+	locker, err := advisory.New(pool, patient(config))
 	require.NoError(t, err)
 	return pool, locker
+}
+
+// patient is a config whose timeouts are long where the test is not about them:
+// on a busy machine a peer takes its time to answer.
+func patient(config *advisory.Config) *advisory.Config {
+	var c advisory.Config
+	if config != nil {
+		c = *config
+	}
+	c.HeartbeatTimeout = cmp.Or(c.HeartbeatTimeout, 30*time.Second)
+	c.UnlockTimeout = cmp.Or(c.UnlockTimeout, 30*time.Second)
+	return &c
 }
 
 func TestLocker_refusesEnginesWhoseLocksLockNothing(t *testing.T) {

@@ -161,7 +161,7 @@ func TestLocker_leavesThePoolUsableWhicheverStepFails(t *testing.T) {
 			pool, err := pgxpool.NewWithConfig(t.Context(), config)
 			require.NoError(t, err)
 			t.Cleanup(pool.Close)
-			locker, err := advisory.New(pool, &advisory.Config{Reserve: advisory.NoReserve})
+			locker, err := advisory.New(pool, patient(&advisory.Config{Reserve: advisory.NoReserve}))
 			require.NoError(t, err)
 
 			require.ErrorContains(t, c.run(locker), "57014")

@@ -19,7 +19,7 @@ func TestLock_givenUpWhereNoCancelRequestArrives(t *testing.T) {
 	proxy := b.proxy(t)
 	pool, locker := b.another(t, nil, through(proxy), maxConns(2))
 	holder := b.session(t)
-	fastest(t, advisory.Slice, func() time.Duration {
+	fastest(t, advisory.Slice+time.Second, func() time.Duration {
 		exec(t, holder, "SELECT pg_advisory_lock(7)")
 		ctx, cancel := context.WithCancel(t.Context())
 		got := make(chan error, 1)

@@ -95,7 +95,6 @@ func TestTryLock_whenTheServerAnswersWithAnError(t *testing.T) {
 // bound, and where the server has not confirmed it the session is ended.
 func TestUnlock_whateverTheServerAnswers(t *testing.T) {
 	t.Parallel()
-	const bound = 500 * time.Millisecond
 	for _, c := range []struct {
 		name   string
 		answer *pgscript.Answer
@@ -113,6 +112,10 @@ func TestUnlock_whateverTheServerAnswers(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			peer := serve(t, pgscript.On(unlocks, c.answer))
+			bound := 30 * time.Second // of an answer that comes
+			if c.lost == advisory.LostUnresponsive {
+				bound = 500 * time.Millisecond
+			}
 			pool, locker := onPeer(t, peer, &advisory.Config{UnlockTimeout: bound})
 			lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 			require.NoError(t, err)
