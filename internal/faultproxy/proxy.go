@@ -12,12 +12,12 @@ import (
 // it is told to break them. It is safe for concurrent use.
 type Proxy struct {
 	listener net.Listener
-	target   string
 	work     sync.WaitGroup
 
 	// mu guards the fields below and is taken before a link's; nothing blocks
 	// under it.
 	mu      sync.Mutex
+	target  string
 	links   map[*link]struct{}
 	refuses bool
 	hangs   bool
@@ -29,18 +29,34 @@ type Proxy struct {
 // Start returns a proxy to target, host:port, that lives until the test ends.
 func Start(t testing.TB, target string) *Proxy {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	p, err := Listen(target)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := &Proxy{listener: listener, target: target, links: make(map[*link]struct{})}
-	p.work.Go(p.accept) // ends when close closes the listener; close waits
-	t.Cleanup(p.close)
+	t.Cleanup(p.Close)
 	return p
+}
+
+// Listen is Start for what is not a test, and for who calls [Proxy.Close].
+func Listen(target string) (*Proxy, error) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	p := &Proxy{listener: listener, target: target, links: make(map[*link]struct{})}
+	p.work.Go(p.accept) // ends when Close closes the listener; Close waits
+	return p, nil
 }
 
 // Addr is the address to connect to instead of the target's.
 func (p *Proxy) Addr() *net.TCPAddr { return p.listener.Addr().(*net.TCPAddr) }
+
+// Retarget sends the connections to come to another target; those of now stay.
+func (p *Proxy) Retarget(target string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.target = target
+}
 
 func (p *Proxy) accept() {
 	for {
@@ -48,21 +64,21 @@ func (p *Proxy) accept() {
 		if err != nil {
 			return
 		}
-		p.work.Go(func() { p.carry(client.(*net.TCPConn)) }) // ends with its connection; close waits
+		p.work.Go(func() { p.carry(client.(*net.TCPConn)) }) // ends with its connection; Close waits
 	}
 }
 
 func (p *Proxy) carry(client *net.TCPConn) {
 	defer func() { _ = client.Close() }()
 	p.mu.Lock()
-	refuses, hangs := p.refuses, p.hangs
+	refuses, hangs, target := p.refuses, p.hangs, p.target
 	p.mu.Unlock()
 	if refuses {
 		return
 	}
 	l := &link{client: client, done: make(chan struct{})}
 	if !hangs {
-		server, err := net.Dial("tcp", p.target)
+		server, err := net.Dial("tcp", target)
 		if err != nil {
 			return
 		}
@@ -104,7 +120,8 @@ func (p *Proxy) remove(l *link) {
 	delete(p.links, l)
 }
 
-func (p *Proxy) close() {
+// Close ends all connections and waits for that. Nothing is accepted any more.
+func (p *Proxy) Close() {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()

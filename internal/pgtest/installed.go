@@ -98,6 +98,8 @@ func serveOnce(ctx context.Context, bin binDir, as *account, from source, passwo
 		dir:    dir,
 		log:    func(context.Context) (string, error) { return readFile(filepath.Join(dir, "log")) },
 		stop:   w.Close,
+		order:  w.Tell,
+		ended:  w.EndsWithin,
 	}, nil
 }
 

@@ -2,19 +2,13 @@ package pgtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"testing"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-
-	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
 )
 
 // pairLimit bounds each wait for replication.
@@ -28,7 +22,7 @@ type Pair struct {
 	Primary *Database
 	Standby *Database
 
-	replication *faultproxy.Proxy
+	standby *Standby
 }
 
 // StartPair starts a pair for t from installed binaries, whatever the provider
@@ -36,30 +30,20 @@ type Pair struct {
 // whichever is first. t is skipped where the binaries are not installed.
 func StartPair(t testing.TB) *Pair {
 	t.Helper()
-	bin, err := findOwnBinDir(t.Context(), "pg_basebackup")
-	if err != nil {
+	if _, err := findOwnBinDir(t.Context(), basebackup); err != nil {
 		t.Skip(err)
 	}
-	as, err := serverAccount()
+	primary := StartWith(t)
+	standby, err := LaunchStandby(t.Context(), primary)
 	if err != nil {
 		t.Fatal(err)
 	}
-	password := password()
-	p := &Pair{Primary: startMember(t, bin, as, source{}, password)}
-	if err := migrateDSN(t.Context(), p.Primary.DSN); err != nil {
-		t.Fatal(err)
-	}
-	config, err := pgx.ParseConfig(p.Primary.DSN)
-	if err != nil {
-		t.Fatal(err)
-	}
-	p.replication = faultproxy.Start(t, net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))))
-	p.Standby = startMember(t, bin, as, source{
-		conninfo: fmt.Sprintf("host=127.0.0.1 port=%d user=postgres sslmode=disable application_name=pgtest_standby",
-			p.replication.Addr().Port),
-		settings: []string{"hot_standby=on", "wal_retrieve_retry_interval=100ms"},
-	}, password)
-	return p
+	t.Cleanup(func() {
+		if err := standby.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &Pair{Primary: primary, Standby: standby.Database, standby: standby}
 }
 
 // findOwnBinDir returns the folder whose server would be started, if it has the
@@ -90,24 +74,6 @@ func findOwnBinDir(ctx context.Context, programs ...string) (binDir, error) {
 	return bin, nil
 }
 
-func startMember(t testing.TB, bin binDir, as *account, from source, password string) *Database {
-	t.Helper()
-	b, err := serve(t.Context(), bin, as, from, password)
-	if err != nil {
-		t.Fatal(err)
-	}
-	s := newServer("installed", b)
-	t.Cleanup(func() {
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
-	if _, err := s.askVersion(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	return &Database{Name: "postgres", DSN: s.DSN(), Server: s}
-}
-
 func migrateDSN(ctx context.Context, dsn string) error {
 	pool, err := pgxpool.New(ctx, dsn)
 	if err != nil {
@@ -121,65 +87,30 @@ func migrateDSN(ctx context.Context, dsn string) error {
 // now.
 func (p *Pair) CatchUp(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), pairLimit)
-	defer cancel()
-	var written string
-	if err := withConn(ctx, p.Primary.DSN, func(conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, sqlWritten).Scan(&written)
-	}); err != nil {
-		t.Fatalf("pgtest: how far the primary is: %v", err)
-	}
-	if err := waitTrue(ctx, p.Standby.DSN, sqlReplayed, written); err != nil {
-		t.Fatalf("pgtest: wait for the standby: %v", err)
-	}
+	p.must(t, p.standby.CatchUp)
 }
 
 // CutReplication ends replication. When it returns, nothing that is committed
 // on the primary from now on reaches the standby.
 func (p *Pair) CutReplication(t testing.TB) {
 	t.Helper()
-	p.replication.RefuseNew(true)
-	p.replication.Cut()
-	ctx, cancel := context.WithTimeout(t.Context(), pairLimit)
-	defer cancel()
-	if err := waitTrue(ctx, p.Primary.DSN, sqlNoStandby); err != nil {
-		t.Fatalf("pgtest: wait for the end of replication: %v", err)
-	}
+	p.must(t, p.standby.Cut)
 }
 
 // RestoreReplication undoes CutReplication, unless the standby was promoted
 // meanwhile. It doesn't wait: see [Pair.CatchUp].
-func (p *Pair) RestoreReplication() { p.replication.RefuseNew(false) }
+func (p *Pair) RestoreReplication() { p.standby.Restore() }
 
 // Promote makes the standby a primary, with what it has received, and waits
 // until it is. The old primary is not told.
 func (p *Pair) Promote(t testing.TB) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), pairLimit)
-	defer cancel()
-	if err := waitTrue(ctx, p.Standby.DSN, sqlPromote); err != nil {
-		t.Fatalf("pgtest: promote the standby: %v", err)
-	}
+	p.must(t, p.standby.Promote)
 }
 
-// waitTrue repeats a query until its answer is true.
-func waitTrue(ctx context.Context, dsn, sql string, args ...any) error {
-	return withConn(ctx, dsn, func(conn *pgx.Conn) error {
-		ticker := time.NewTicker(10 * time.Millisecond)
-		defer ticker.Stop()
-		for {
-			var reached bool
-			if err := conn.QueryRow(ctx, sql, args...).Scan(&reached); err != nil {
-				return err
-			}
-			if reached {
-				return nil
-			}
-			select {
-			case <-ticker.C:
-			case <-ctx.Done():
-				return errors.Join(ctx.Err(), errors.New("still false: "+sql))
-			}
-		}
-	})
+func (p *Pair) must(t testing.TB, do func(context.Context) error) {
+	t.Helper()
+	if err := do(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"strings"
+	"time"
 )
 
 // envProvider forces one provider.
@@ -17,6 +18,8 @@ type backend struct {
 	dir    string // where its files are, if on this machine
 	log    func(context.Context) (string, error)
 	stop   func() error
+	order  func(string) error       // what serve.sh is told; nil for servers that it doesn't run
+	ended  func(time.Duration) bool // whether serve.sh has ended in time; nil as well
 }
 
 // A provider is one way to come by a server. When start returns an error, it

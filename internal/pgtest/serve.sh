@@ -1,7 +1,9 @@
 # Owns one PostgreSQL server on behalf of the process that holds the other end
-# of standard input. That process writes the superuser's password as the only
+# of standard input. That process writes the superuser's password as the first
 # line and then keeps its end open; the kernel closes it when the process ends,
-# however it ends, so the end of input is the one signal that can't be lost.
+# however it ends, so the end of input is the one signal that can't be lost. Later
+# lines are orders: "stop SIGNAL" ends the server, and "restart SIGNAL" ends it
+# and starts it again, in the same DIR and with the same options.
 #
 # usage: sh -c serve.sh NAME DIR BINDIR SOURCE LEAVE FIND [SERVER OPTION...]
 #
@@ -54,25 +56,41 @@ if ! create >"$dir/log" 2>&1 3<&- 4>&-; then
 fi
 rm -f "$dir/password"
 
-"$bin/postgres" -D "$dir/data" "$@" >"$dir/log" 2>&1 3<&- 4>&- &
-server=$!
+serve() {
+	"$bin/postgres" -D "$dir/data" "$@" >>"$dir/log" 2>&1 3<&- 4>&- &
+	server=$!
+	printf '%s\n' "$server" >"$dir/pid"
+}
+: >"$dir/log"
+serve "$@"
 
 # At the end of input: an immediate shutdown, since nothing in DIR is worth a
 # checkpoint. Repeated, because a server that has just been started may not
-# listen to signals yet.
+# listen to signals yet, or is only about to be started again.
 (
-	while read -r _; do :; done <&3
+	while read -r order signal <&3; do
+		case $order in
+		stop) : >"$dir/asked" ;;
+		restart) : >"$dir/again" ;;
+		*) continue ;;
+		esac
+		kill -"$signal" "$(cat "$dir/pid")"
+	done
 	: >"$dir/asked"
 	tries=0
-	while kill -QUIT "$server" && [ "$tries" -lt 100 ]; do
+	while [ "$tries" -lt 100 ]; do
+		kill -QUIT "$(cat "$dir/pid")"
 		sleep 0.1
 		tries=$((tries + 1))
 	done
-	kill -KILL "$server"
+	kill -KILL "$(cat "$dir/pid")"
 ) 4>&- &
 reader=$!
 
-wait "$server"
+while wait "$server"; [ -e "$dir/again" ] && ! [ -e "$dir/asked" ]; do
+	rm -f "$dir/again"
+	serve "$@"
+done
 kill "$reader"
 status=0
 if ! [ -e "$dir/asked" ]; then

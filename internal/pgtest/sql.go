@@ -4,6 +4,9 @@ const (
 	// The version twice: as a number to compare, and as text to print.
 	sqlVersion = `SELECT current_setting('server_version_num')::int4, current_setting('server_version')`
 
+	// Differs after a restart.
+	sqlStartTime = `SELECT pg_catalog.pg_postmaster_start_time()`
+
 	// From template0, which nobody can be connected to, unlike template1.
 	sqlCreateTemplate = `CREATE DATABASE %s TEMPLATE template0`
 

@@ -89,6 +89,17 @@ func (w *watchdog) Tell(line string) error {
 // Done is closed when the shell has ended, and with it the server.
 func (w *watchdog) Done() <-chan struct{} { return w.done }
 
+// EndsWithin waits for the end of the shell, and reports false if it does not come
+// in time.
+func (w *watchdog) EndsWithin(limit time.Duration) bool {
+	select {
+	case <-w.done:
+		return true
+	case <-time.After(limit):
+		return false
+	}
+}
+
 // Cause says why a watchdog ended that was not closed. Only valid after Done.
 func (w *watchdog) Cause() error {
 	if text := oneLine(w.output.String()); text != "" {

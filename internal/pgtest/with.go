@@ -9,17 +9,17 @@ import "testing"
 // process, whichever is first. t is skipped where the binaries are not installed.
 func StartWith(t testing.TB, settings ...string) *Database {
 	t.Helper()
-	bin, err := findOwnBinDir(t.Context())
-	if err != nil {
+	if _, err := findOwnBinDir(t.Context()); err != nil {
 		t.Skip(err)
 	}
-	as, err := serverAccount()
+	db, err := Launch(t.Context(), settings...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	db := startMember(t, bin, as, source{settings: settings}, password())
-	if err := migrateDSN(t.Context(), db.DSN); err != nil {
-		t.Fatal(err)
-	}
+	t.Cleanup(func() {
+		if err := db.Server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
 	return db
 }
