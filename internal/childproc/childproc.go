@@ -47,6 +47,19 @@ func Main(roles map[string]Role) {
 	os.Exit(0)
 }
 
+// Command is this binary in a role, with additions to its environment, for what
+// is not a test. It is not started.
+func Command(role string, env ...string) (*exec.Cmd, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	cmd := exec.Command(self)
+	cmd.Env = append(append(os.Environ(), roleVar+"="+role), env...)
+	cmd.Stderr = os.Stderr
+	return cmd, nil
+}
+
 // Child is a process in a role. It is killed at the end of the test.
 type Child struct {
 	t     *testing.T
@@ -58,13 +71,11 @@ type Child struct {
 // Start starts this binary in a role, with additions to its environment.
 func Start(t *testing.T, role string, env ...string) *Child {
 	t.Helper()
-	self, err := os.Executable()
+	cmd, err := Command(role, env...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &Child{t: t, cmd: exec.Command(self), lines: make(chan string)}
-	c.cmd.Env = append(append(os.Environ(), roleVar+"="+role), env...)
-	c.cmd.Stderr = os.Stderr
+	c := &Child{t: t, cmd: cmd, lines: make(chan string)}
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		t.Fatal(err)
 	}

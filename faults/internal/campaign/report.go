@@ -1,0 +1,31 @@
+//go:build unix
+
+package campaign
+
+import (
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/pgadvisory/pgadvisory/faults/internal/history"
+)
+
+// Print prints the numbers of a run.
+func (r Report) Print(out io.Writer, seed uint64) {
+	fmt.Fprintf(out, "\nseed %d: %d rounds in %d segments, %d violations\n", seed, r.Rounds, r.Segments, len(r.Violations))
+	fmt.Fprintf(out, "operations        %d\n", r.Operations())
+	fmt.Fprintf(out, "lock calls        %d, of which granted %d\n", r.Calls, r.Grants)
+	fmt.Fprintf(out, "writes accepted   %d, unknown %d, failed %d\n", r.Writes[history.OK], r.Writes[history.Unknown], r.Writes[history.Failed])
+	fmt.Fprintf(out, "writes refused    %d as stale, %d as never issued\n", r.Writes[history.Stale], r.Writes[history.Foreign])
+	fmt.Fprintf(out, "takeovers         %d\n", r.Takeovers)
+	fmt.Fprintf(out, "overlaps          %d, each explained by a loss\n", r.Overlaps)
+	fmt.Fprintf(out, "losses noticed    %d, the worst after %s\n", r.Losses, r.WorstNotice.Round(time.Millisecond))
+	fmt.Fprintf(out, "lost by failovers %d acknowledged writes of the end that a standby did not have\n", r.LostWrites)
+	fmt.Fprint(out, "faults           ")
+	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
+		fmt.Fprintf(out, " %s %d", kind, r.Faults[kind])
+	}
+	fmt.Fprintln(out)
+}

@@ -1,0 +1,135 @@
+//go:build unix
+
+package nemesis
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/pgadvisory/pgadvisory/faults/internal/arena"
+	"github.com/pgadvisory/pgadvisory/faults/internal/fleet"
+	"github.com/pgadvisory/pgadvisory/faults/internal/history"
+)
+
+const (
+	// holderLimit bounds the wait for somebody to hold the key.
+	holderLimit = 300 * time.Millisecond
+	// takeoverLimit bounds the wait for another to get it. It is not certain that
+	// one does: a transaction of the holder may be open.
+	takeoverLimit = 700 * time.Millisecond
+	// silence is how long a link stays half open: longer than it takes to notice.
+	silence = 700 * time.Millisecond
+	// recoverLimit bounds the time until all is well after a fault.
+	recoverLimit = 20 * time.Second
+)
+
+// Nemesis does what a plan says. Its methods are for one goroutine.
+type Nemesis struct {
+	Arena   *arena.Arena
+	Fleet   *fleet.Fleet
+	Log     *history.Log
+	Segment int
+}
+
+// Do does one action, makes it good again and waits until all keys are granted
+// and written to again. An error is one of the kit; what is wrong with the
+// workers is in the history.
+func (n *Nemesis) Do(ctx context.Context, a Action) error {
+	do, ok := deeds[a.Kind]
+	if !ok {
+		return fmt.Errorf("no kind of fault %q", a.Kind)
+	}
+	if err := do(n, ctx, a); err != nil {
+		return fmt.Errorf("%s: %w", a.Kind, err)
+	}
+	n.Log.Add(history.Event{Time: history.Now(), Kind: history.Healed, How: string(a.Kind)})
+	n.awaitRecovery(ctx)
+	return nil
+}
+
+var deeds = map[Kind]func(*Nemesis, context.Context, Action) error{
+	Pause: (*Nemesis).pause, Usurp: (*Nemesis).usurp, PauseCut: (*Nemesis).pauseCut, Kill: (*Nemesis).kill,
+	Terminate: (*Nemesis).terminate, Shoot: (*Nemesis).shoot, Cancel: (*Nemesis).cancel,
+	Cut: (*Nemesis).cut, Reset: (*Nemesis).reset, HalfOpen: (*Nemesis).halfOpen, Mute: (*Nemesis).mute, Deaf: (*Nemesis).deaf,
+	Refuse: (*Nemesis).refuse, Hang: (*Nemesis).hang, Slow: (*Nemesis).slow,
+	Fast: (*Nemesis).restartFast, Immediate: (*Nemesis).restartImmediate,
+	Switch: (*Nemesis).switchOver, FailOver: (*Nemesis).failOver,
+	LockTable: (*Nemesis).fillLockTable, Hog: (*Nemesis).hog,
+}
+
+// struck notes that something was done, from since to now.
+func (n *Nemesis) struck(a Action, since history.Time, e history.Event) {
+	e.Time, e.Kind, e.How, e.Key, e.Since = history.Now(), history.Fault, string(a.Kind), a.Key, since
+	n.Log.Add(e)
+}
+
+// target is the holder of the action's key, who may come in a moment, or else the
+// action's worker.
+func (n *Nemesis) target(ctx context.Context, a Action) (m *fleet.Member, hold history.Event) {
+	ctx, cancel := context.WithTimeout(ctx, holderLimit)
+	defer cancel()
+	number := a.Worker
+	n.Log.Await(ctx, n.Log.Len(), func(history.Event) bool {
+		var ok bool
+		if hold, ok = n.Log.Holder(a.Key); ok {
+			number = hold.Worker
+		}
+		return ok
+	})
+	return n.Fleet.Members[number-1], hold
+}
+
+// awaitTakeover waits until the key is granted to another.
+func (n *Nemesis) awaitTakeover(ctx context.Context, from int, a Action, loser int) {
+	ctx, cancel := context.WithTimeout(ctx, takeoverLimit)
+	defer cancel()
+	n.Log.Await(ctx, from, func(e history.Event) bool {
+		return e.Kind == history.LockEnd && e.Outcome == history.OK && e.Key == a.Key && e.Worker != loser
+	})
+}
+
+// awaitRecovery waits until each key was granted and written to, and each worker
+// has read, since now.
+func (n *Nemesis) awaitRecovery(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, recoverLimit)
+	defer cancel()
+	granted, written, working := make(map[string]bool), make(map[string]bool), make(map[int]bool)
+	keys, workers := n.Arena.Keys(), len(n.Fleet.Members)
+	if n.Log.Await(ctx, n.Log.Len(), func(e history.Event) bool {
+		switch {
+		case e.Outcome != history.OK:
+		case e.Kind == history.LockEnd:
+			granted[e.Key] = true
+		case e.Kind == history.WriteEnd:
+			written[e.Key] = true
+		case e.Kind == history.ReadEnd:
+			working[e.Worker] = true
+		}
+		return len(granted) == len(keys) && len(written) == len(keys) && len(working) == workers
+	}) {
+		return
+	}
+	for _, key := range keys {
+		if !granted[key] || !written[key] {
+			n.stuck(key, "nobody got it and wrote in "+recoverLimit.String())
+		}
+	}
+	if len(working) < workers {
+		n.stuck("", fmt.Sprintf("only %d of %d workers read in %s", len(working), workers, recoverLimit))
+	}
+}
+
+func (n *Nemesis) stuck(key, text string) {
+	n.Log.Add(history.Event{Time: history.Now(), Kind: history.Stuck, Key: key, Err: text})
+}
+
+// pause waits.
+func pause(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}

@@ -1,0 +1,175 @@
+//go:build unix
+
+package worker
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"time"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/faults/internal/history"
+	"github.com/pgadvisory/pgadvisory/fencing"
+)
+
+// client is one goroutine of a worker and its choices.
+type client struct {
+	*process
+	rand *rand.Rand
+}
+
+func (p *process) newClient(number int) *client {
+	stream := uint64(p.Segment)<<40 | uint64(p.Worker)<<24 | uint64(p.Life)<<8 | uint64(number)
+	return &client{process: p, rand: rand.New(rand.NewPCG(p.Seed, stream))}
+}
+
+// between is a duration of the client's choice.
+func (c *client) between(shortest, longest time.Duration) time.Duration {
+	return shortest + time.Duration(c.rand.Int64N(int64(longest-shortest)+1))
+}
+
+func (c *client) chance(percent int) bool { return c.rand.IntN(100) < percent }
+
+func (c *client) anyKey() string { return c.Keys[c.rand.IntN(len(c.Keys))] }
+
+// hold takes keys and writes, until ctx ends.
+func (c *client) hold(ctx context.Context) {
+	for ctx.Err() == nil {
+		if c.Flaw == CarelessUnlock {
+			c.holdCarelessly(ctx)
+		} else {
+			c.holdOnce(ctx)
+		}
+		pause(ctx, c.between(0, 10*time.Millisecond))
+	}
+}
+
+// holdOnce asks for a key in one of the ways there are.
+func (c *client) holdOnce(ctx context.Context) {
+	limit := c.between(50*time.Millisecond, 1500*time.Millisecond)
+	if c.chance(15) {
+		limit = c.between(0, 15*time.Millisecond) // it may end just when the lock is granted
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	g := c.begin("", c.anyKey())
+	switch n := c.rand.IntN(100); {
+	case n < 40:
+		g.how = "Lock"
+		g.ask()
+		g.keep(c.fencer.Lock(ctx, g.key))
+	case n < 60:
+		g.how = "TryLock"
+		g.ask()
+		g.keep(c.fencer.TryLock(ctx, g.key))
+	case n < 75:
+		g.how = "Do"
+		g.ask()
+		g.ended(c.fencer.Do(ctx, g.key, g.inside))
+	case n < 85:
+		g.how = "TryDo"
+		g.ask()
+		g.ended(c.fencer.TryDo(ctx, g.key, g.inside))
+	default:
+		g.how = "Lead"
+		g.ask()
+		(&campaign{current: g}).lead(ctx)
+	}
+}
+
+// grant is one call for a key and the hold that may come of it.
+type grant struct {
+	*client
+	op, key, how string
+	held         bool
+}
+
+func (c *client) begin(how, key string) *grant {
+	return &grant{client: c, op: c.nextOp(), key: key, how: how}
+}
+
+func (g *grant) ask() {
+	g.tell(history.Event{Kind: history.LockBegin, Op: g.op, Key: g.key, How: g.how})
+}
+
+// keep is for the calls that return a lease.
+func (g *grant) keep(lease *fencing.Lease, err error) {
+	if err != nil {
+		g.refused(err)
+		return
+	}
+	g.granted(lease)
+	g.work(lease)
+	g.unlocking()
+	g.ended(lease.Unlock(context.Background()))
+}
+
+// inside is what Do calls.
+func (g *grant) inside(_ context.Context, lease *fencing.Lease) error {
+	g.granted(lease)
+	g.work(lease)
+	g.unlocking()
+	return nil
+}
+
+func (g *grant) granted(lease *fencing.Lease) {
+	g.held = true
+	g.tell(history.Event{
+		Kind: history.LockEnd, Op: g.op, Key: g.key, How: g.how, Outcome: history.OK,
+		Token: int64(lease.Token()), PID: lease.BackendPID(),
+	})
+	// Ends with the lease.
+	g.process.work.Go(func() {
+		<-lease.Done()
+		g.tell(history.Event{Kind: history.Done, Op: g.op, Key: g.key, Lost: errors.Is(lease.Err(), advisory.ErrLost)})
+	})
+}
+
+func (g *grant) refused(err error) {
+	g.tell(history.Event{Kind: history.LockEnd, Op: g.op, Key: g.key, How: g.how, Outcome: history.Failed, Err: brief(err)})
+}
+
+func (g *grant) unlocking() { g.tell(history.Event{Kind: history.Unlock, Op: g.op, Key: g.key}) }
+
+// ended is called with what the unlock returned, or, if there was no grant, the
+// call.
+func (g *grant) ended(err error) {
+	if !g.held {
+		g.refused(err)
+		return
+	}
+	e := history.Event{Kind: history.UnlockEnd, Op: g.op, Key: g.key, Outcome: history.OK}
+	if err != nil {
+		e.Outcome, e.Err = history.Failed, brief(err)
+	}
+	g.tell(e)
+}
+
+// work writes a few times, and often goes on when the lock is lost: as a program
+// does that has not looked.
+func (g *grant) work(lease *fencing.Lease) {
+	stubborn := g.chance(60)
+	for range 1 + g.rand.IntN(4) {
+		if lease.Err() != nil && !stubborn {
+			return
+		}
+		g.write(lease)
+		pause(context.Background(), g.between(0, 12*time.Millisecond))
+	}
+	if lease.Err() != nil && stubborn {
+		// By now another may well hold the key.
+		pause(context.Background(), g.between(0, 200*time.Millisecond))
+		g.write(lease)
+	}
+}
+
+// brief is what a history needs of an error.
+func brief(err error) string {
+	const longest = 200
+	text := err.Error()
+	if len(text) > longest {
+		text = text[:longest] + "…"
+	}
+	return text
+}

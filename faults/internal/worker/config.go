@@ -1,0 +1,108 @@
+//go:build unix
+
+package worker
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/fencing"
+	"github.com/pgadvisory/pgadvisory/internal/childproc"
+)
+
+// Role is the name of the role for [childproc.Main].
+const Role = "worker"
+
+// Roles are what the kit's binary can be started as.
+var Roles = map[string]childproc.Role{Role: run}
+
+// configVar holds the Config of a worker's process.
+const configVar = "PGADVISORY_FAULTS_WORKER"
+
+// The settings of the library in the workers. They are short, so that a fault and
+// what follows from it pass quickly.
+const (
+	Heartbeat        = 150 * time.Millisecond
+	HeartbeatTimeout = 350 * time.Millisecond
+	vanishTimeout    = 3 * time.Second
+	unlockTimeout    = 500 * time.Millisecond
+	maxIdle          = 2 * time.Second
+
+	poolSize  = 4
+	holders   = 2                      // goroutines that lock
+	callLimit = time.Second            // for a transaction
+	dialLimit = 500 * time.Millisecond // for a new connection
+)
+
+// A Flaw is what a worker does wrong on purpose, so that it can be seen that the
+// checker finds it.
+type Flaw string
+
+// The flaws.
+const (
+	NoFlaw Flaw = ""
+	// EarlyToken draws a token when it gets a connection and not after the
+	// grant. It needs the server's part of the flaw too.
+	EarlyToken Flaw = "early-token"
+	// CarelessUnlock does not look at the result of the unlock, which it asks of
+	// any connection, and gives that which locked back to the pool.
+	CarelessUnlock Flaw = "careless-unlock"
+)
+
+// Config is one process.
+type Config struct {
+	DSN     string
+	Worker  int
+	Life    int
+	Seed    uint64
+	Segment int
+	Keys    []string
+	Flaw    Flaw
+}
+
+// Env is the environment of the process.
+func (c Config) Env() (string, error) {
+	text, err := json.Marshal(c)
+	return configVar + "=" + string(text), err
+}
+
+func configFromEnv() (c Config, err error) {
+	if err := json.Unmarshal([]byte(os.Getenv(configVar)), &c); err != nil {
+		return Config{}, fmt.Errorf("%s: %w", configVar, err)
+	}
+	return c, nil
+}
+
+// Application is the application_name of all workers' sessions.
+const Application = "faults"
+
+func (c Config) pool() (*pgxpool.Config, error) {
+	config, err := pgxpool.ParseConfig(c.DSN)
+	if err != nil {
+		return nil, err
+	}
+	config.MaxConns = poolSize
+	config.ConnConfig.ConnectTimeout = dialLimit
+	config.ConnConfig.RuntimeParams["application_name"] = Application
+	if c.Flaw == EarlyToken {
+		config.PrepareConn = drawToken
+	}
+	return config, nil
+}
+
+func newFencer(pool *pgxpool.Pool) (*advisory.Locker, *fencing.Fencer, error) {
+	locker, err := advisory.New(pool, &advisory.Config{
+		Heartbeat: Heartbeat, HeartbeatTimeout: HeartbeatTimeout,
+		VanishTimeout: vanishTimeout, UnlockTimeout: unlockTimeout,
+	})
+	if err != nil {
+		return nil, nil, err
+	}
+	fencer, err := fencing.New(locker, &fencing.Config{MaxIdle: maxIdle})
+	return locker, fencer, err
+}

@@ -1,0 +1,67 @@
+//go:build unix
+
+// Command faults shows that locks and fencing hold while processes are stopped
+// and killed, connections break and servers restart and fail over: workers write
+// through the library, a nemesis does harm, and a checker reads what happened.
+//
+//	go run ./faults -seed 1 -rounds 100
+//
+// It starts the servers that it needs from installed binaries. It exits with 1 if
+// something was violated and with 2 if it could not run. docs/reliability.md says
+// what is done and what is checked.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"os/signal"
+	"syscall"
+	"time"
+
+	"github.com/pgadvisory/pgadvisory/faults/internal/campaign"
+	"github.com/pgadvisory/pgadvisory/faults/internal/nemesis"
+	"github.com/pgadvisory/pgadvisory/faults/internal/worker"
+	"github.com/pgadvisory/pgadvisory/internal/childproc"
+)
+
+func main() {
+	childproc.Main(worker.Roles)
+	o := campaign.Options{Weights: nemesis.All}
+	flag.Uint64Var(&o.Seed, "seed", 0, "what to do is chosen from this; 0 means one that is drawn and printed")
+	flag.IntVar(&o.Rounds, "rounds", 2000, "how many faults")
+	flag.DurationVar(&o.Duration, "duration", 0, "begin no round after this time; 0 means no limit")
+	flag.IntVar(&o.Segment, "segment", 0, fmt.Sprintf("run only this segment, of %d rounds; 0 means all", campaign.SegmentRounds))
+	flag.IntVar(&o.Workers, "workers", 5, "how many processes")
+	flag.IntVar(&o.Keys, "keys", 3, "how many locks they want, 26 at most")
+	flag.StringVar(&o.Dir, "dir", os.TempDir(), "where the history of a segment with a violation is kept")
+	flag.BoolVar(&o.Keep, "keep", false, "keep the histories of the others too")
+	flag.Parse()
+	if flag.NArg() > 0 || o.Rounds < 1 || o.Workers < 2 || o.Keys < 1 || o.Keys > 26 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if o.Seed == 0 {
+		o.Seed = 1 + uint64(rand.Uint32())
+	}
+	os.Exit(run(o))
+}
+
+func run(o campaign.Options) int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	fmt.Printf("faults: seed %d, %d rounds, %d workers, %d keys\n", o.Seed, o.Rounds, o.Workers, o.Keys)
+	report, err := campaign.Run(ctx, o, os.Stdout)
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "faults: seed %d: %v\n", o.Seed, err)
+		return 2
+	}
+	report.Print(os.Stdout, o.Seed)
+	fmt.Println("took", report.Elapsed.Round(time.Second))
+	if len(report.Violations) > 0 {
+		return 1
+	}
+	return 0
+}
