@@ -33,7 +33,7 @@ func main() {
 	flag.Uint64Var(&o.Seed, "seed", 0, "what to do is chosen from this; 0 means one that is drawn and printed")
 	flag.IntVar(&o.Rounds, "rounds", 2000, "how many faults")
 	flag.DurationVar(&o.Duration, "duration", 0, "begin no round after this time; 0 means no limit")
-	flag.IntVar(&o.Segment, "segment", 0, fmt.Sprintf("run only this segment, of %d rounds; 0 means all", campaign.SegmentRounds))
+	flag.IntVar(&o.Segment, "segment", 0, fmt.Sprintf("run only this segment, of %d rounds; 0 means all", campaign.DefaultSegmentRounds))
 	flag.IntVar(&o.Workers, "workers", 5, "how many processes")
 	flag.IntVar(&o.Keys, "keys", 3, "how many locks they want, 26 at most")
 	flag.StringVar(&o.Dir, "dir", os.TempDir(), "where the history of a segment with a violation is kept")

@@ -25,7 +25,16 @@ const (
 	LateMark Flaw = "late-mark"
 	// EarlyToken takes a token that was drawn before the lock was asked for.
 	EarlyToken Flaw = "early-token"
+	// AsyncCommit acknowledges a commit before it is durable.
+	AsyncCommit Flaw = "async-commit"
 )
+
+// asyncSQL also keeps the server from writing soon by itself.
+var asyncSQL = []string{
+	`ALTER SYSTEM SET synchronous_commit = off`,
+	`ALTER SYSTEM SET wal_writer_delay = '10s'`,
+	`SELECT pg_reload_conf()`,
+}
 
 // edit is a change to the text of a function.
 type edit struct {
@@ -62,8 +71,8 @@ func (a *Arena) Break(ctx context.Context, flaw Flaw) error {
 	if flaw == NoFlaw {
 		return nil
 	}
-	edits, ok := flaws[flaw]
-	if !ok {
+	edits := flaws[flaw]
+	if edits == nil && flaw != AsyncCommit {
 		return fmt.Errorf("no flaw %q", flaw)
 	}
 	return a.Do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
@@ -72,8 +81,15 @@ func (a *Arena) Break(ctx context.Context, flaw Flaw) error {
 				return err
 			}
 		}
-		if flaw == LateMark {
+		switch flaw {
+		case LateMark:
 			return a.markLate(ctx, conn)
+		case AsyncCommit:
+			for _, sql := range asyncSQL {
+				if _, err := conn.Exec(ctx, sql); err != nil {
+					return err
+				}
+			}
 		}
 		return nil
 	})

@@ -14,9 +14,11 @@ import (
 	"github.com/pgadvisory/pgadvisory/faults/internal/worker"
 )
 
-// SegmentRounds is how many rounds have a verdict in common. A segment begins
-// without locks and with new processes, so that it can be run alone.
-const SegmentRounds = 50
+// DefaultSegmentRounds and DefaultPatience are those of a run without others.
+const (
+	DefaultSegmentRounds = 50
+	DefaultPatience      = 20 * time.Second
+)
 
 // slack is what a worker may take to tell that it has noticed, besides the time in
 // which its process does not run.
@@ -31,8 +33,12 @@ type Options struct {
 	Workers  int
 	Keys     int
 	Weights  nemesis.Weights
-	Dir      string // for the histories of what went wrong
-	Keep     bool   // those of the others too
+	// SegmentRounds is how many rounds have a verdict in common. A segment begins
+	// without locks and with new processes, so that it can be run alone.
+	SegmentRounds int
+	Patience      time.Duration // until a key that nobody gets is called stuck
+	Dir           string        // for the histories of what went wrong
+	Keep          bool          // those of the others too
 
 	Flaw       arena.Flaw // of the server
 	WorkerFlaw worker.Flaw
@@ -52,6 +58,12 @@ type Report struct {
 // in the report.
 func Run(ctx context.Context, o Options, out io.Writer) (Report, error) {
 	var report Report
+	if o.SegmentRounds == 0 {
+		o.SegmentRounds = DefaultSegmentRounds
+	}
+	if o.Patience == 0 {
+		o.Patience = DefaultPatience
+	}
 	start := time.Now()
 	keys := make([]string, o.Keys)
 	for i := range keys {
@@ -70,11 +82,11 @@ func Run(ctx context.Context, o Options, out io.Writer) (Report, error) {
 		return report, err
 	}
 	c := &campaign{Options: o, arena: a, keys: keys, out: out, deadline: start.Add(o.Duration)}
-	for segment, rest := 1, o.Rounds; rest > 0 && !c.isOver(); segment, rest = segment+1, rest-SegmentRounds {
+	for segment, rest := 1, o.Rounds; rest > 0 && !c.isOver(); segment, rest = segment+1, rest-o.SegmentRounds {
 		if o.Segment != 0 && segment != o.Segment {
 			continue
 		}
-		result, rounds, err := c.segment(ctx, segment, min(rest, SegmentRounds))
+		result, rounds, err := c.segment(ctx, segment, min(rest, o.SegmentRounds))
 		if err != nil {
 			return report, fmt.Errorf("segment %d of seed %d: %w", segment, o.Seed, err)
 		}

@@ -69,15 +69,18 @@ func (c *campaign) fight(ctx context.Context, number, rounds int, log *history.L
 		return 0, err
 	}
 	defer f.Destroy()
-	n := &nemesis.Nemesis{Arena: c.arena, Fleet: f, Log: log, Segment: number}
+	n := &nemesis.Nemesis{Arena: c.arena, Fleet: f, Log: log, Segment: number, Patience: c.Patience}
 	for _, action := range nemesis.Plan(c.Seed, number, rounds, c.Workers, c.keys, c.Weights) {
 		if c.isOver() {
 			break
 		}
-		if err := n.Do(ctx, action); err != nil {
+		recovered, err := n.Do(ctx, action)
+		if err != nil {
 			return done, err
 		}
-		done++
+		if done++; !recovered {
+			break // it is in the history
+		}
 	}
 	return done, c.rest(ctx, number, f, log)
 }
@@ -94,7 +97,7 @@ func (c *campaign) rest(ctx context.Context, number int, f *fleet.Fleet, log *hi
 		f.Destroy()
 		return c.look(ctx, number, log)
 	}
-	locks, err := c.arena.Locks(ctx, leftLimit)
+	locks, err := c.arena.Locks(ctx, min(leftLimit, c.Patience))
 	if err != nil {
 		return err
 	}

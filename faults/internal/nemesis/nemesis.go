@@ -20,8 +20,6 @@ const (
 	takeoverLimit = 700 * time.Millisecond
 	// silence is how long a link stays half open: longer than it takes to notice.
 	silence = 700 * time.Millisecond
-	// recoverLimit bounds the time until all is well after a fault.
-	recoverLimit = 20 * time.Second
 )
 
 // Nemesis does what a plan says. Its methods are for one goroutine.
@@ -30,22 +28,23 @@ type Nemesis struct {
 	Fleet   *fleet.Fleet
 	Log     *history.Log
 	Segment int
+	// Patience bounds the time until all is well after a fault.
+	Patience time.Duration
 }
 
 // Do does one action, makes it good again and waits until all keys are granted
-// and written to again. An error is one of the kit; what is wrong with the
-// workers is in the history.
-func (n *Nemesis) Do(ctx context.Context, a Action) error {
+// and written to again. It reports false if they are not, which is in the history
+// then. An error is one of the kit.
+func (n *Nemesis) Do(ctx context.Context, a Action) (recovered bool, err error) {
 	do, ok := deeds[a.Kind]
 	if !ok {
-		return fmt.Errorf("no kind of fault %q", a.Kind)
+		return false, fmt.Errorf("no kind of fault %q", a.Kind)
 	}
 	if err := do(n, ctx, a); err != nil {
-		return fmt.Errorf("%s: %w", a.Kind, err)
+		return false, fmt.Errorf("%s: %w", a.Kind, err)
 	}
 	n.Log.Add(history.Event{Time: history.Now(), Kind: history.Healed, How: string(a.Kind)})
-	n.awaitRecovery(ctx)
-	return nil
+	return n.awaitRecovery(ctx), ctx.Err()
 }
 
 var deeds = map[Kind]func(*Nemesis, context.Context, Action) error{
@@ -90,9 +89,10 @@ func (n *Nemesis) awaitTakeover(ctx context.Context, from int, a Action, loser i
 }
 
 // awaitRecovery waits until each key was granted and written to, and each worker
-// has read, since now.
-func (n *Nemesis) awaitRecovery(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, recoverLimit)
+// has read, since now. It reports false, and notes what is not so, if it is not in
+// time.
+func (n *Nemesis) awaitRecovery(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, n.Patience)
 	defer cancel()
 	granted, written, working := make(map[string]bool), make(map[string]bool), make(map[int]bool)
 	keys, workers := n.Arena.Keys(), len(n.Fleet.Members)
@@ -108,16 +108,17 @@ func (n *Nemesis) awaitRecovery(ctx context.Context) {
 		}
 		return len(granted) == len(keys) && len(written) == len(keys) && len(working) == workers
 	}) {
-		return
+		return true
 	}
 	for _, key := range keys {
 		if !granted[key] || !written[key] {
-			n.stuck(key, "nobody got it and wrote in "+recoverLimit.String())
+			n.stuck(key, "nobody got it and wrote in "+n.Patience.String())
 		}
 	}
 	if len(working) < workers {
-		n.stuck("", fmt.Sprintf("only %d of %d workers read in %s", len(working), workers, recoverLimit))
+		n.stuck("", fmt.Sprintf("only %d of %d workers read in %s", len(working), workers, n.Patience))
 	}
+	return false
 }
 
 func (n *Nemesis) stuck(key, text string) {

@@ -52,6 +52,8 @@ const (
 	// CarelessUnlock does not look at the result of the unlock, which it asks of
 	// any connection, and gives that which locked back to the pool.
 	CarelessUnlock Flaw = "careless-unlock"
+	// NoHeartbeat asks a held session for a sign of life once an hour.
+	NoHeartbeat Flaw = "no-heartbeat"
 )
 
 // Config is one process.
@@ -95,9 +97,13 @@ func (c Config) pool() (*pgxpool.Config, error) {
 	return config, nil
 }
 
-func newFencer(pool *pgxpool.Pool) (*advisory.Locker, *fencing.Fencer, error) {
+func (c Config) newFencer(pool *pgxpool.Pool) (*advisory.Locker, *fencing.Fencer, error) {
+	heartbeat := Heartbeat
+	if c.Flaw == NoHeartbeat {
+		heartbeat = time.Hour
+	}
 	locker, err := advisory.New(pool, &advisory.Config{
-		Heartbeat: Heartbeat, HeartbeatTimeout: HeartbeatTimeout,
+		Heartbeat: heartbeat, HeartbeatTimeout: HeartbeatTimeout,
 		VanishTimeout: vanishTimeout, UnlockTimeout: unlockTimeout,
 	})
 	if err != nil {

@@ -54,7 +54,7 @@ func run(ctx context.Context, in *bufio.Scanner, out io.Writer) error {
 	if p.pool, err = pgxpool.NewWithConfig(ctx, poolConfig); err != nil {
 		return err
 	}
-	if p.locker, p.fencer, err = newFencer(p.pool); err != nil {
+	if p.locker, p.fencer, err = config.newFencer(p.pool); err != nil {
 		return err
 	}
 	p.tell(history.Event{Kind: history.Born})
