@@ -19,7 +19,6 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	"time"
 
 	"github.com/pgadvisory/pgadvisory/faults/internal/campaign"
 	"github.com/pgadvisory/pgadvisory/faults/internal/nemesis"
@@ -38,10 +37,14 @@ func main() {
 	flag.IntVar(&o.Keys, "keys", 3, "how many locks they want, 26 at most")
 	flag.StringVar(&o.Dir, "dir", os.TempDir(), "where the history of a segment with a violation is kept")
 	flag.BoolVar(&o.Keep, "keep", false, "keep the histories of the others too")
+	judge := flag.String("judge", "", "run nothing, and check this history again")
 	flag.Parse()
 	if flag.NArg() > 0 || o.Rounds < 1 || o.Workers < 2 || o.Keys < 1 || o.Keys > 26 {
 		flag.Usage()
 		os.Exit(2)
+	}
+	if *judge != "" {
+		os.Exit(again(*judge))
 	}
 	if o.Seed == 0 {
 		o.Seed = 1 + uint64(rand.Uint32())
@@ -58,10 +61,23 @@ func run(o campaign.Options) int {
 		fmt.Fprintf(os.Stderr, "faults: seed %d: %v\n", o.Seed, err)
 		return 2
 	}
-	report.Print(os.Stdout, o.Seed)
-	fmt.Println("took", report.Elapsed.Round(time.Second))
+	fmt.Print(report.Text(o.Seed))
 	if len(report.Violations) > 0 {
 		return 1
 	}
 	return 0
+}
+
+// again judges a history of an earlier run.
+func again(path string) int {
+	isGood, err := campaign.Judge(path, os.Stdout)
+	switch {
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "faults:", err)
+		return 2
+	case !isGood:
+		return 1
+	default:
+		return 0
+	}
 }

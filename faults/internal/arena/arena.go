@@ -102,18 +102,22 @@ func (a *Arena) Exec(ctx context.Context, sql string, args ...any) error {
 	})
 }
 
-// makeTables makes the tables before they are guarded, with the register's first
-// content.
+// makeTables makes a register for each key, which is guarded as a whole, and one
+// journal for all, of which a column says whose the row is.
 func (a *Arena) makeTables(ctx context.Context) error {
 	return a.Do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		if _, err := conn.Exec(ctx, journalSQL); err != nil {
+			return err
+		}
+		if err := fencing.GuardBy(ctx, conn, "journal", "key"); err != nil {
+			return err
+		}
 		for _, key := range a.keys {
-			if _, err := conn.Exec(ctx, fmt.Sprintf(tablesSQL, key)); err != nil {
+			if _, err := conn.Exec(ctx, fmt.Sprintf(registerSQL, key)); err != nil {
 				return err
 			}
-			for _, table := range []string{"register_", "journal_"} {
-				if err := fencing.Guard(ctx, conn, table+key, key); err != nil {
-					return err
-				}
+			if err := fencing.Guard(ctx, conn, "register_"+key, key); err != nil {
+				return err
 			}
 		}
 		return nil

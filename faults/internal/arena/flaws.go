@@ -17,9 +17,12 @@ type Flaw string
 // The flaws.
 const (
 	NoFlaw Flaw = ""
-	// PlainCheck reads the mark without a lock: it can be raised between the
-	// check of a write and its commit.
+	// PlainCheck checks a write without the lock that keeps the mark from being
+	// raised until the commit.
 	PlainCheck Flaw = "plain-check"
+	// SnapshotCheck reads the mark without FOR SHARE: a transaction in repeatable
+	// read sees that of when it began.
+	SnapshotCheck Flaw = "snapshot-check"
 	// LateMark raises the mark with the first write of a new holder instead of
 	// when it gets the lock.
 	LateMark Flaw = "late-mark"
@@ -36,6 +39,11 @@ var asyncSQL = []string{
 	`SELECT pg_reload_conf()`,
 }
 
+const (
+	checkFunction = "fencing.check_write(text, text, name, name)"
+	issueFunction = "fencing.issue(text)"
+)
+
 // edit is a change to the text of a function.
 type edit struct {
 	function string
@@ -46,25 +54,36 @@ type edit struct {
 // flaws are as small as can be, so that what is left is the real thing.
 var flaws = map[Flaw][]edit{
 	PlainCheck: {
-		{"fencing.check_statement()", regexp.MustCompile(` FOR SHARE;`), `;`},
+		{checkFunction, regexp.MustCompile(`PERFORM pg_advisory_xact_lock_shared\(.*\);`), `NULL;`},
+	},
+	SnapshotCheck: {
+		{checkFunction, regexp.MustCompile(` FOR SHARE;`), `;`},
 	},
 	LateMark: {
-		{"fencing.issue(text)", regexp.MustCompile(`(?s)INSERT INTO fencing\.resource.*?INTO token;`), `NULL;`},
+		{issueFunction, regexp.MustCompile(`(?s)INSERT INTO fencing\.resource.*?INTO token;`), `NULL;`},
 	},
 	EarlyToken: {
-		{"fencing.issue(text)", regexp.MustCompile(`nextval\('fencing\.token'\)`), `current_setting('faults.token')::bigint`},
-		{"fencing.issue(text)", regexp.MustCompile(`greatest\(excluded\.mark, r\.mark \+ 1\)`), `excluded.mark`},
+		{issueFunction, regexp.MustCompile(`nextval\('fencing\.token'\)`), `current_setting('faults.token')::bigint`},
+		{issueFunction, regexp.MustCompile(`greatest\(excluded\.mark, r\.mark \+ 1\)`), `excluded.mark`},
 	},
 }
 
-// lateMarkSQL is a trigger that fires before the guard, and raises the mark.
-const lateMarkSQL = `CREATE FUNCTION late_mark() RETURNS trigger LANGUAGE plpgsql AS $$
-	BEGIN
-		INSERT INTO fencing.resource AS r (name, mark)
-		VALUES (tg_argv[0], (current_setting('fencing.stamps')::jsonb ->> tg_argv[0])::bigint)
-		ON CONFLICT (name) DO UPDATE SET mark = excluded.mark WHERE r.mark < excluded.mark;
-		RETURN NULL;
-	END $$`
+// The triggers fire before the guards, and raise the mark.
+const (
+	lateMarkSQL = `CREATE FUNCTION late_mark() RETURNS trigger LANGUAGE plpgsql AS $$
+		DECLARE
+			resource text;
+		BEGIN
+			IF tg_nargs = 1 THEN resource := tg_argv[0]; ELSE resource := new.key; END IF;
+			INSERT INTO fencing.resource AS r (name, mark)
+			VALUES (resource, (current_setting('fencing.stamps')::jsonb ->> resource)::bigint)
+			ON CONFLICT (name) DO UPDATE SET mark = excluded.mark WHERE r.mark < excluded.mark;
+			RETURN new;
+		END $$;
+		CREATE TRIGGER a_late_mark BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION late_mark()`
+
+	lateMarkOfSQL = `CREATE TRIGGER a_late_mark BEFORE UPDATE ON register_%[1]s FOR EACH STATEMENT EXECUTE FUNCTION late_mark('%[1]s')`
+)
 
 // Break puts a flaw into the functions of the server.
 func (a *Arena) Break(ctx context.Context, flaw Flaw) error {
@@ -90,6 +109,8 @@ func (a *Arena) Break(ctx context.Context, flaw Flaw) error {
 					return err
 				}
 			}
+		default:
+			// the edits are all of it
 		}
 		return nil
 	})
@@ -114,12 +135,8 @@ func (a *Arena) markLate(ctx context.Context, conn *pgx.Conn) error {
 		return err
 	}
 	for _, key := range a.keys {
-		for _, table := range []string{"register", "journal"} {
-			if _, err := conn.Exec(ctx, fmt.Sprintf(
-				`CREATE TRIGGER a_late_mark BEFORE INSERT OR UPDATE ON %s_%s FOR EACH STATEMENT EXECUTE FUNCTION late_mark('%[2]s')`,
-				table, key)); err != nil {
-				return err
-			}
+		if _, err := conn.Exec(ctx, fmt.Sprintf(lateMarkOfSQL, key)); err != nil {
+			return err
 		}
 	}
 	return nil

@@ -42,6 +42,7 @@ type Options struct {
 
 	Flaw       arena.Flaw // of the server
 	WorkerFlaw worker.Flaw
+	Thoughtful bool // workers, see [worker.Config]
 }
 
 // Report is what came of a run.

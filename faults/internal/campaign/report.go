@@ -4,16 +4,17 @@ package campaign
 
 import (
 	"fmt"
-	"io"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/faults/internal/history"
 )
 
-// Print prints the numbers of a run.
-func (r Report) Print(out io.Writer, seed uint64) {
+// Text is the numbers of a run.
+func (r Report) Text(seed uint64) string {
+	out := &strings.Builder{}
 	fmt.Fprintf(out, "\nseed %d: %d rounds in %d segments, %d violations\n", seed, r.Rounds, r.Segments, len(r.Violations))
 	fmt.Fprintf(out, "operations        %d\n", r.Operations())
 	fmt.Fprintf(out, "lock calls        %d, of which granted %d\n", r.Calls, r.Grants)
@@ -27,5 +28,6 @@ func (r Report) Print(out io.Writer, seed uint64) {
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {
 		fmt.Fprintf(out, " %s %d", kind, r.Faults[kind])
 	}
-	fmt.Fprintln(out)
+	fmt.Fprintf(out, "\ntook              %s\n", r.Elapsed.Round(time.Second))
+	return out.String()
 }

@@ -20,6 +20,9 @@ import (
 // leftLimit is how long the server may take to see that sessions have ended.
 const leftLimit = 5 * time.Second
 
+// limits are the workers'.
+var limits = checker.Limits{Notice: worker.Heartbeat + worker.HeartbeatTimeout, Slack: slack}
+
 // segment runs some rounds and judges them.
 func (c *campaign) segment(ctx context.Context, number, rounds int) (result checker.Result, done int, err error) {
 	start := time.Now()
@@ -42,7 +45,7 @@ func (c *campaign) segment(ctx context.Context, number, rounds int) (result chec
 			return result, done, fmt.Errorf("%w (the history so far is in %s)", e, path)
 		}
 	}
-	result = checker.Check(events, checker.Limits{Notice: worker.Heartbeat + worker.HeartbeatTimeout, Slack: slack})
+	result = checker.Check(events, limits)
 	c.announce(number, done, result, time.Since(start))
 	if len(result.Violations) > 0 {
 		return result, done, c.show(number, path, events, result.Violations)
@@ -63,7 +66,7 @@ func (c *campaign) fight(ctx context.Context, number, rounds int, log *history.L
 		return 0, err
 	}
 	f, err := fleet.Launch(c.Workers, worker.Config{
-		DSN: c.arena.DSN(), Seed: c.Seed, Segment: number, Keys: c.keys, Flaw: c.WorkerFlaw,
+		DSN: c.arena.DSN(), Seed: c.Seed, Segment: number, Keys: c.keys, Flaw: c.WorkerFlaw, Thoughtful: c.Thoughtful,
 	}, addr, log)
 	if err != nil {
 		return 0, err

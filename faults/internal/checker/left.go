@@ -23,6 +23,8 @@ func (j *judge) checkLeft() {
 			if e.Outcome != history.OK {
 				j.blame(Left, "", e.Time, "worker %d: at its end: %s", e.Worker, e.Err)
 			}
+		default:
+			// nothing that could be left
 		}
 	}
 	for worker := range born {

@@ -145,6 +145,8 @@ func (r *run) addToHold(e history.Event) {
 		h.unlocking = e.Time
 	case history.UnlockEnd:
 		h.unlocked, h.outcome = e.Time, e.Outcome
+	default:
+		panic("BUG: checker: not of a hold: " + string(e.Kind))
 	}
 }
 
@@ -166,6 +168,8 @@ func (r *run) addToWrite(e history.Event) {
 		w.outcome = history.Unknown // until its end is told
 	case history.WriteEnd:
 		w.end, w.outcome = e.Time, e.Outcome
+	default:
+		panic("BUG: checker: not of a write: " + string(e.Kind))
 	}
 }
 

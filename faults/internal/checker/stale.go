@@ -25,6 +25,8 @@ func (j *judge) checkStale(key string) {
 			if !j.mayBeForgotten(w) {
 				j.blame(Stale, key, w.end, "key %s: write %s with token %d was refused as if that had never been issued", key, w.op, w.token)
 			}
+		case history.Failed:
+			// it was not for the fence to decide
 		}
 	}
 	j.checkRowOrder(key, j.end[key])

@@ -66,6 +66,8 @@ func (j *judge) count(events []history.Event) Stats {
 			s.Reads++
 		case history.Fault:
 			s.Faults[e.How]++
+		default:
+			// counted below
 		}
 	}
 	for _, w := range j.writeByOp {

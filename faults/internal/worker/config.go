@@ -65,6 +65,10 @@ type Config struct {
 	Segment int
 	Keys    []string
 	Flaw    Flaw
+	// Thoughtful workers take their time between the look at the register, with
+	// which the transaction gets its snapshot, and the write. They write to the
+	// journal only, and not in read committed.
+	Thoughtful bool
 }
 
 // Env is the environment of the process.

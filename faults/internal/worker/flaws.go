@@ -32,7 +32,7 @@ func (c *client) holdCarelessly(ctx context.Context) {
 	defer conn.Release()
 	lock := advisory.Name(g.key).SQL()
 	var token int64
-	for token == 0 {
+	for token <= 0 {
 		err := conn.QueryRow(ctx, `SELECT coalesce(CASE WHEN pg_try_advisory_lock(`+lock+`) THEN fencing.issue($1) END, 0)`, g.key).Scan(&token)
 		if err != nil {
 			g.refused(err)

@@ -4,8 +4,8 @@ package worker
 
 import "fmt"
 
-// The tables of a key: its register is a row that is read, and written by who
-// holds the key; its journal gets a row with each write.
+// Each key has a register, a row that anybody reads, and whoever holds the key
+// writes. The journal gets a row with each write.
 
 // readSQL reads the register, and the server's timeline, which tells one server
 // from the one that took over from it.
@@ -13,8 +13,6 @@ func readSQL(key string) string {
 	return fmt.Sprintf(`SELECT value, ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int FROM register_%s`, key)
 }
 
-func journalSQL(key string) string {
-	return fmt.Sprintf(`INSERT INTO journal_%s (op, worker, token, segment, swap) VALUES ($1, $2, $3, $4, $5)`, key)
-}
+const journalSQL = `INSERT INTO journal (key, op, worker, segment, swap) VALUES ($1, $2, $3, $4, $5)`
 
 func registerSQL(key string) string { return fmt.Sprintf(`UPDATE register_%s SET value = $1`, key) }

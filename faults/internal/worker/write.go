@@ -21,6 +21,9 @@ func (g *grant) write(lease *fencing.Lease) {
 		grant: g, op: g.nextOp(), token: int64(lease.Token()), swap: g.chance(60),
 		before: g.thinking(30), after: g.thinking(50),
 	}
+	if g.Thoughtful {
+		w.swap, w.before = false, g.between(5*time.Millisecond, 30*time.Millisecond)
+	}
 	options := pgx.TxOptions{IsoLevel: g.isolation()}
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
@@ -49,7 +52,7 @@ func (g *grant) write(lease *fencing.Lease) {
 
 func (g *grant) isolation() pgx.TxIsoLevel {
 	switch n := g.rand.IntN(100); {
-	case n < 60:
+	case n < 60 && !g.Thoughtful:
 		return pgx.ReadCommitted
 	case n < 80:
 		return pgx.RepeatableRead
@@ -100,7 +103,7 @@ func (w *write) inTx(ctx context.Context) func(pgx.Tx) error {
 			return err
 		}
 		pause(ctx, w.before)
-		if _, err := tx.Exec(ctx, journalSQL(w.key), w.op, w.Worker, w.token, w.Segment, w.swap); err != nil {
+		if _, err := tx.Exec(ctx, journalSQL, w.key, w.op, w.Worker, w.Segment, w.swap); err != nil {
 			return err
 		}
 		if w.swap {
