@@ -42,7 +42,7 @@ type Options struct {
 
 	Flaw       arena.Flaw // of the server
 	WorkerFlaw worker.Flaw
-	Thoughtful bool // workers, see [worker.Config]
+	Habit      worker.Habit
 }
 
 // Report is what came of a run.

@@ -23,14 +23,14 @@ import (
 func options(t *testing.T, weights nemesis.Weights) campaign.Options {
 	t.Helper()
 	return campaign.Options{
-		Seed: 1, Rounds: 48, SegmentRounds: 6, Workers: 3, Keys: 2, Weights: weights,
+		Seed: 1, Rounds: 48, SegmentRounds: 4, Workers: 3, Keys: 2, Weights: weights,
 		Patience: 15 * time.Second, Dir: t.TempDir(),
 	}
 }
 
 // turns has a place for each run that may go on at the same time: each has a
 // server and several processes.
-var turns = make(chan struct{}, 2)
+var turns = make(chan struct{}, 3)
 
 func run(t *testing.T, o campaign.Options) (campaign.Report, string) {
 	t.Helper()
@@ -47,22 +47,23 @@ func run(t *testing.T, o campaign.Options) (campaign.Report, string) {
 func TestRun_findsWhatIsBroken(t *testing.T) {
 	t.Parallel()
 	for name, control := range map[string]struct {
-		weights    nemesis.Weights
-		server     arena.Flaw
-		worker     worker.Flaw
-		thoughtful bool
-		rules      []checker.Rule
+		weights nemesis.Weights
+		server  arena.Flaw
+		worker  worker.Flaw
+		habit   worker.Habit
+		rules   []checker.Rule
 	}{
 		"a trigger that does not keep the mark until the commit": {
 			weights: nemesis.Weights{nemesis.Usurp: 1},
 			server:  arena.PlainCheck,
+			habit:   worker.SlowToCommit,
 			rules:   []checker.Rule{checker.Stale},
 		},
 		"a trigger without FOR SHARE": {
-			weights:    nemesis.Weights{nemesis.Usurp: 1},
-			server:     arena.SnapshotCheck,
-			thoughtful: true,
-			rules:      []checker.Rule{checker.Stale},
+			weights: nemesis.Weights{nemesis.Usurp: 1},
+			server:  arena.SnapshotCheck,
+			habit:   worker.SlowToWrite,
+			rules:   []checker.Rule{checker.Stale},
 		},
 		"a mark that is raised with the first write": {
 			weights: nemesis.Weights{nemesis.Usurp: 1},
@@ -96,9 +97,9 @@ func TestRun_findsWhatIsBroken(t *testing.T) {
 			t.Parallel()
 			o := options(t, control.weights)
 			if control.worker == worker.CarelessUnlock {
-				o.Patience = 3 * time.Second // all of it
+				o.Patience = 2 * time.Second // all of it
 			}
-			o.Flaw, o.WorkerFlaw, o.Thoughtful = control.server, control.worker, control.thoughtful
+			o.Flaw, o.WorkerFlaw, o.Habit = control.server, control.worker, control.habit
 			report, out := run(t, o)
 			require.NotEmpty(t, report.Violations, "not found in %d rounds", report.Rounds)
 			isFound := slices.ContainsFunc(report.Violations, func(v checker.Violation) bool { return slices.Contains(control.rules, v.Rule) })

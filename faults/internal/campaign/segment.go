@@ -21,7 +21,11 @@ import (
 const leftLimit = 5 * time.Second
 
 // limits are the workers'.
-var limits = checker.Limits{Notice: worker.Heartbeat + worker.HeartbeatTimeout, Slack: slack}
+var limits = checker.Limits{
+	Notice: worker.Heartbeat + worker.HeartbeatTimeout,
+	Unlock: worker.UnlockTimeout + time.Second, // to close the connection
+	Slack:  slack,
+}
 
 // segment runs some rounds and judges them.
 func (c *campaign) segment(ctx context.Context, number, rounds int) (result checker.Result, done int, err error) {
@@ -66,7 +70,7 @@ func (c *campaign) fight(ctx context.Context, number, rounds int, log *history.L
 		return 0, err
 	}
 	f, err := fleet.Launch(c.Workers, worker.Config{
-		DSN: c.arena.DSN(), Seed: c.Seed, Segment: number, Keys: c.keys, Flaw: c.WorkerFlaw, Thoughtful: c.Thoughtful,
+		DSN: c.arena.DSN(), Seed: c.Seed, Segment: number, Keys: c.keys, Flaw: c.WorkerFlaw, Habit: c.Habit,
 	}, addr, log)
 	if err != nil {
 		return 0, err

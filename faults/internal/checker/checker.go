@@ -1,3 +1,5 @@
+//go:build unix
+
 package checker
 
 import (
@@ -12,6 +14,7 @@ import (
 // Limits are what the history is held against.
 type Limits struct {
 	Notice time.Duration // Heartbeat + HeartbeatTimeout of the workers
+	Unlock time.Duration // UnlockTimeout and a second
 	Slack  time.Duration // what a process may take to tell, besides its stalls
 }
 
@@ -25,6 +28,7 @@ const (
 	Content   Rule = "content"
 	Exclusion Rule = "exclusion"
 	Notice    Rule = "notice"
+	Bound     Rule = "bound"
 	Register  Rule = "register"
 	Left      Rule = "left"
 	Stuck     Rule = "stuck"
@@ -60,6 +64,7 @@ func Check(events []history.Event, limits Limits) Result {
 	}
 	j.checkPromotions()
 	j.checkNotice()
+	j.checkBounds()
 	j.checkLeft()
 	slices.SortStableFunc(j.found, func(a, b Violation) int { return cmp.Compare(a.At, b.At) })
 	return Result{Violations: j.found, Stats: j.count(events)}
@@ -72,6 +77,8 @@ type judge struct {
 	found  []Violation
 
 	worstNotice time.Duration
+	worstCall   time.Duration
+	worstUnlock time.Duration
 	notices     int
 	overlaps    int
 	lostWrites  int // acknowledged, and lost by a failover that may lose them

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package checker judges a history: it is a pure function of what happened, and
 // knows nothing of how it was made to happen.
 //
@@ -12,6 +14,8 @@
 //	           failover may lose only the end is missing.
 //	exclusion  Grants of one key overlap only where a loss explains it.
 //	notice     A holder that was cut off from its lock knows it within the bound.
+//	bound      A call for a lock returns when its context ends, and Unlock within its
+//	           timeout.
 //	register   The reads and writes of each register are linearizable.
 //	left       Nothing is left: no lock, connection, goroutine or process.
 //	stuck      A key that nobody holds is granted.

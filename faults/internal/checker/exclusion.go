@@ -1,3 +1,5 @@
+//go:build unix
+
 package checker
 
 import "github.com/pgadvisory/pgadvisory/faults/internal/history"

@@ -1,3 +1,5 @@
+//go:build unix
+
 package checker_test
 
 import (
@@ -113,6 +115,37 @@ func TestCheck_noticeAfterATakeover(t *testing.T) {
 	s.lost(1, old, 701)
 	s.unlock(2, current, 800, 801, history.OK)
 	s.requireBad(t, checker.Notice, "after the grant to h2.102")
+}
+
+func TestCheck_bounds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		answered, unlocked int
+		stalled            bool
+		bad                string
+	}{
+		"in time":                               {answered: 350, unlocked: 2050},
+		"a late call":                           {answered: 351, unlocked: 600, bad: "returned 101ms after its context had ended"},
+		"a late call that was stopped":          {answered: 700, unlocked: 1100, stalled: true},
+		"a late unlock":                         {answered: 300, unlocked: 2101, bad: "took 1.101s"},
+		"a late unlock of one that was stopped": {answered: 300, unlocked: 2200, stalled: true, bad: "took 1.2s"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := begin()
+			op := s.grant(1, 0, c.answered, 101)
+			s.events[1].Limit = 250 * time.Millisecond
+			if c.stalled {
+				s.add(650, history.Event{Kind: history.Stall, Worker: 1, Life: 1, Since: ms(250)})
+			}
+			s.unlock(1, op, 1000, c.unlocked, history.OK)
+			if c.bad == "" {
+				s.requireGood(t)
+			} else {
+				s.requireBad(t, checker.Bound, c.bad)
+			}
+		})
+	}
 }
 
 func TestCheck_whatIsLeft(t *testing.T) {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package checker
 
 import (
@@ -18,6 +20,8 @@ type hold struct {
 	token        int64
 	pid          uint32
 	asked        history.Time
+	limit        time.Duration
+	answered     history.Time // the call, either way
 	granted      history.Time // 0: it was not
 	done         history.Time // when Done was closed
 	lost         bool         // by a loss
@@ -133,8 +137,9 @@ func (r *run) addToHold(e history.Event) {
 	}
 	switch e.Kind {
 	case history.LockBegin:
-		h.asked = e.Time
+		h.asked, h.limit = e.Time, e.Limit
 	case history.LockEnd:
+		h.answered = e.Time
 		if e.Outcome == history.OK {
 			h.granted, h.token, h.pid = e.Time, e.Token, e.PID
 			r.holds[e.Key] = append(r.holds[e.Key], h)

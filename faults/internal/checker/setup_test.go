@@ -1,3 +1,5 @@
+//go:build unix
+
 package checker_test
 
 import (
@@ -14,7 +16,7 @@ import (
 
 const key = "a"
 
-var limits = checker.Limits{Notice: 500 * time.Millisecond, Slack: 100 * time.Millisecond}
+var limits = checker.Limits{Notice: 500 * time.Millisecond, Unlock: time.Second, Slack: 100 * time.Millisecond}
 
 // script writes a history by hand. Its times are milliseconds.
 type script struct {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package checker
 
 import (
@@ -20,7 +22,13 @@ type Stats struct {
 	// WorstNotice is the longest that a process which ran did not know that it
 	// had lost.
 	WorstNotice time.Duration
-	LostWrites  int // acknowledged ones that failovers lost which may lose them
+	// WorstCall is how long a call for a lock went on after its context had ended,
+	// and WorstUnlock how long an unlock took.
+	WorstCall, WorstUnlock time.Duration
+	// WorstRecovery is the longest from the end of a fault until all keys had been
+	// granted and written to again.
+	WorstRecovery time.Duration
+	LostWrites    int // acknowledged ones that failovers lost which may lose them
 }
 
 // Add adds what happened in another history.
@@ -41,6 +49,9 @@ func (s *Stats) Add(o Stats) {
 	s.Overlaps += o.Overlaps
 	s.Losses += o.Losses
 	s.WorstNotice = max(s.WorstNotice, o.WorstNotice)
+	s.WorstCall = max(s.WorstCall, o.WorstCall)
+	s.WorstUnlock = max(s.WorstUnlock, o.WorstUnlock)
+	s.WorstRecovery = max(s.WorstRecovery, o.WorstRecovery)
 	s.LostWrites += o.LostWrites
 }
 
@@ -56,7 +67,8 @@ func (s *Stats) Operations() int {
 func (j *judge) count(events []history.Event) Stats {
 	s := Stats{
 		Faults: make(map[string]int), Writes: make(map[history.Outcome]int),
-		Overlaps: j.overlaps, Losses: j.notices, WorstNotice: j.worstNotice, LostWrites: j.lostWrites,
+		Overlaps: j.overlaps, Losses: j.notices, WorstNotice: j.worstNotice,
+		WorstCall: j.worstCall, WorstUnlock: j.worstUnlock, LostWrites: j.lostWrites,
 	}
 	for _, e := range events {
 		switch e.Kind {
@@ -66,6 +78,8 @@ func (j *judge) count(events []history.Event) Stats {
 			s.Reads++
 		case history.Fault:
 			s.Faults[e.How]++
+		case history.Recovered:
+			s.WorstRecovery = max(s.WorstRecovery, e.Time.Sub(e.Since))
 		default:
 			// counted below
 		}

@@ -1,3 +1,5 @@
+//go:build unix
+
 // Package history is what happened in a run: the operations of the workers, as
 // they saw them, the faults, and what was in the tables at certain moments. It is
 // kept as JSON, one event a line, so that a run can be judged again without it.

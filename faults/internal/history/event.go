@@ -1,4 +1,8 @@
+//go:build unix
+
 package history
+
+import "time"
 
 // A Kind says what an event tells of.
 type Kind string
@@ -25,6 +29,7 @@ const (
 // What the controller tells.
 const (
 	Fault     Kind = "fault"     // was done from Since to Time
+	Recovered Kind = "recovered" // all keys are granted and written to again, since Since
 	Healed    Kind = "healed"    // what it had done is undone
 	Death     Kind = "death"     // a worker was killed, from Since to Time
 	Content   Kind = "content"   // what is in the tables of Key; see Event.Content
@@ -67,6 +72,9 @@ type Event struct {
 	Era       int    `json:"era,omitempty"`       // the server's timeline
 	OnSession bool   `json:"onsession,omitempty"` // the write is on the session that holds
 	Since     Time   `json:"since,omitempty"`
+
+	// Of a call for a lock, how long it may take.
+	Limit time.Duration `json:"limit,omitempty"`
 
 	// Of a fault, what it cut off from its lock: all, those of Worker, or those
 	// of the session PID. False if it is none of these.

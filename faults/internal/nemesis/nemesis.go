@@ -40,16 +40,24 @@ func (n *Nemesis) Do(ctx context.Context, a Action) (recovered bool, err error) 
 	if !ok {
 		return false, fmt.Errorf("no kind of fault %q", a.Kind)
 	}
-	if err := do(n, ctx, a); err != nil {
+	n.lag(a.Lag)
+	err = do(n, ctx, a)
+	n.lag(0)
+	if err != nil {
 		return false, fmt.Errorf("%s: %w", a.Kind, err)
 	}
-	n.Log.Add(history.Event{Time: history.Now(), Kind: history.Healed, How: string(a.Kind)})
-	return n.awaitRecovery(ctx), ctx.Err()
+	healed := history.Now()
+	n.Log.Add(history.Event{Time: healed, Kind: history.Healed, How: string(a.Kind)})
+	if !n.awaitRecovery(ctx) {
+		return false, ctx.Err()
+	}
+	n.Log.Add(history.Event{Time: history.Now(), Kind: history.Recovered, How: string(a.Kind), Since: healed})
+	return true, nil
 }
 
 var deeds = map[Kind]func(*Nemesis, context.Context, Action) error{
 	Pause: (*Nemesis).pause, Usurp: (*Nemesis).usurp, PauseCut: (*Nemesis).pauseCut, Kill: (*Nemesis).kill,
-	Terminate: (*Nemesis).terminate, Shoot: (*Nemesis).shoot, Cancel: (*Nemesis).cancel,
+	Terminate: (*Nemesis).terminate, Shoot: (*Nemesis).shoot, Cancel: (*Nemesis).cancel, Numb: (*Nemesis).numb,
 	Cut: (*Nemesis).cut, Reset: (*Nemesis).reset, HalfOpen: (*Nemesis).halfOpen, Mute: (*Nemesis).mute, Deaf: (*Nemesis).deaf,
 	Refuse: (*Nemesis).refuse, Hang: (*Nemesis).hang, Slow: (*Nemesis).slow,
 	Fast: (*Nemesis).restartFast, Immediate: (*Nemesis).restartImmediate,

@@ -4,6 +4,7 @@ package nemesis
 
 import (
 	"context"
+	"time"
 
 	"github.com/pgadvisory/pgadvisory/faults/internal/history"
 	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
@@ -77,14 +78,21 @@ func (n *Nemesis) hang(ctx context.Context, a Action) error {
 	return nil
 }
 
+// lag makes all links slow, or as they were.
+func (n *Nemesis) lag(d time.Duration) {
+	for _, m := range n.Fleet.Members {
+		delay(m.Proxy, d)
+	}
+}
+
+func delay(p *faultproxy.Proxy, d time.Duration) {
+	p.Delay(faultproxy.ToServer, d)
+	p.Delay(faultproxy.ToClient, d)
+}
+
 func (n *Nemesis) slow(ctx context.Context, a Action) error {
-	delay := a.For / 10 // to each side, far from what counts as silence
-	n.onLink(ctx, a, false, func(p *faultproxy.Proxy) {
-		p.Delay(faultproxy.ToServer, delay)
-		p.Delay(faultproxy.ToClient, delay)
-	}, func(p *faultproxy.Proxy) {
-		p.Delay(faultproxy.ToServer, 0)
-		p.Delay(faultproxy.ToClient, 0)
-	})
+	n.onLink(ctx, a, false,
+		func(p *faultproxy.Proxy) { delay(p, a.For/10) }, // to each side, far from what counts as silence
+		func(p *faultproxy.Proxy) { delay(p, 0) })
 	return nil
 }

@@ -18,7 +18,8 @@ const (
 	Kill      Kind = "kill"       // SIGKILL, and another process in its place
 	Terminate Kind = "terminate"  // pg_terminate_backend of the session that holds
 	Shoot     Kind = "shoot"      // pg_terminate_backend of any session of the workers
-	Cancel    Kind = "cancel"     // pg_cancel_backend of all sessions that are busy
+	Cancel    Kind = "cancel"     // pg_cancel_backend of all sessions that are busy, again and again
+	Numb      Kind = "numb"       // SIGSTOP of the server's process that serves the holder
 	Cut       Kind = "cut"        // all connections of a worker end with a FIN
 	Reset     Kind = "reset"      // with a RST
 	HalfOpen  Kind = "half-open"  // nothing arrives any more, on either side
@@ -40,14 +41,14 @@ type Weights map[Kind]int
 
 // All has what is cheap often and what takes seconds seldom.
 var All = Weights{
-	Pause: 8, Usurp: 12, PauseCut: 8, Kill: 8, Terminate: 10, Shoot: 6, Cancel: 6, Cut: 8, Reset: 8,
+	Pause: 8, Usurp: 12, PauseCut: 8, Kill: 8, Terminate: 10, Shoot: 6, Cancel: 6, Numb: 3, Cut: 8, Reset: 8,
 	HalfOpen: 4, Mute: 3, Deaf: 3, Refuse: 4, Hang: 3, Slow: 5, Fast: 2, Immediate: 2, Switch: 1, FailOver: 1,
 	LockTable: 4, Hog: 5,
 }
 
 // order makes the choice the same in each run.
 var order = []Kind{
-	Pause, Usurp, PauseCut, Kill, Terminate, Shoot, Cancel, Cut, Reset,
+	Pause, Usurp, PauseCut, Kill, Terminate, Shoot, Cancel, Numb, Cut, Reset,
 	HalfOpen, Mute, Deaf, Refuse, Hang, Slow, Fast, Immediate, Switch, FailOver, LockTable, Hog,
 }
 
@@ -57,8 +58,13 @@ type Action struct {
 	Worker int    // whom it hits if nobody holds Key
 	Key    string // whose holder it hits
 	For    time.Duration
-	Draw   uint64 // for a choice that can only be made when it comes to it
+	// Lag is how long everything takes on all links meanwhile, in each direction.
+	Lag  time.Duration
+	Draw uint64 // for a choice that can only be made when it comes to it
 }
+
+// longestLag is far from what counts as silence.
+const longestLag = 10 * time.Millisecond
 
 // Plan makes as many actions as there are rounds. It is the same for the same
 // arguments.
@@ -73,6 +79,9 @@ func Plan(seed uint64, segment, rounds, workers int, keys []string, weights Weig
 		actions[i] = Action{
 			Kind: choose(weights, r.IntN(sum)), Worker: 1 + r.IntN(workers), Key: keys[r.IntN(len(keys))],
 			For: 50*time.Millisecond + time.Duration(r.Int64N(int64(250*time.Millisecond))), Draw: r.Uint64(),
+		}
+		if r.IntN(4) == 0 {
+			actions[i].Lag = time.Duration(r.Int64N(int64(longestLag)))
 		}
 	}
 	return actions

@@ -4,6 +4,10 @@ package nemesis
 
 import (
 	"context"
+	"errors"
+	"os"
+	"syscall"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 
@@ -66,13 +70,42 @@ func (n *Nemesis) shoot(ctx context.Context, a Action) error {
 	return nil
 }
 
+// cancel aims at the instant at which a lock is granted, among others.
 func (n *Nemesis) cancel(ctx context.Context, a Action) error {
-	since := history.Now()
-	if err := n.Arena.Exec(ctx, cancelSQL); err != nil {
+	return n.Arena.Do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
+		since := history.Now()
+		for history.Now().Sub(since) < a.For {
+			if _, err := conn.Exec(ctx, cancelSQL); err != nil {
+				return err
+			}
+			pause(ctx, time.Millisecond)
+		}
+		n.struck(a, since, history.Event{})
+		return nil
+	})
+}
+
+// numb stops the process that serves the session which holds. The server has the
+// lock for as long as that lasts; the holder must take it for lost.
+func (n *Nemesis) numb(ctx context.Context, a Action) error {
+	m, hold := n.target(ctx, a)
+	if hold.PID == 0 {
+		return n.shoot(ctx, a)
+	}
+	backend, err := os.FindProcess(int(hold.PID))
+	if err != nil {
 		return err
 	}
-	n.struck(a, since, history.Event{})
-	return nil
+	since := history.Now()
+	switch err := backend.Signal(syscall.SIGSTOP); {
+	case errors.Is(err, os.ErrProcessDone):
+		return nil // it has let go since
+	case err != nil:
+		return err
+	}
+	n.struck(a, since, history.Event{Worker: m.Number(), PID: hold.PID, Severs: true})
+	pause(ctx, a.For+silence)
+	return backend.Signal(syscall.SIGCONT)
 }
 
 func (n *Nemesis) restartFast(ctx context.Context, a Action) error {

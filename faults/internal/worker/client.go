@@ -54,6 +54,7 @@ func (c *client) holdOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	g := c.begin("", c.anyKey())
+	g.limit = limit
 	switch n := c.rand.IntN(100); {
 	case n < 40:
 		g.how = "Lock"
@@ -82,6 +83,7 @@ func (c *client) holdOnce(ctx context.Context) {
 type grant struct {
 	*client
 	op, key, how string
+	limit        time.Duration
 	held         bool
 }
 
@@ -90,7 +92,7 @@ func (c *client) begin(how, key string) *grant {
 }
 
 func (g *grant) ask() {
-	g.tell(history.Event{Kind: history.LockBegin, Op: g.op, Key: g.key, How: g.how})
+	g.tell(history.Event{Kind: history.LockBegin, Op: g.op, Key: g.key, How: g.how, Limit: g.limit})
 }
 
 // keep is for the calls that return a lease.

@@ -30,7 +30,7 @@ const (
 	Heartbeat        = 150 * time.Millisecond
 	HeartbeatTimeout = 350 * time.Millisecond
 	vanishTimeout    = 3 * time.Second
-	unlockTimeout    = 500 * time.Millisecond
+	UnlockTimeout    = 500 * time.Millisecond
 	maxIdle          = 2 * time.Second
 
 	poolSize  = 4
@@ -65,11 +65,24 @@ type Config struct {
 	Segment int
 	Keys    []string
 	Flaw    Flaw
-	// Thoughtful workers take their time between the look at the register, with
-	// which the transaction gets its snapshot, and the write. They write to the
-	// journal only, and not in read committed.
-	Thoughtful bool
+	Habit   Habit
 }
+
+// A Habit makes a certain moment in a transaction the one at which a fault is
+// likely to come.
+type Habit string
+
+// The habits.
+const (
+	NoHabit Habit = ""
+	// SlowToWrite takes its time between the look at the register, with which the
+	// transaction gets its snapshot, and the write, which is to the journal only.
+	// It does not use read committed.
+	SlowToWrite Habit = "slow-to-write"
+	// SlowToCommit takes its time between the write and the commit, and uses read
+	// committed.
+	SlowToCommit Habit = "slow-to-commit"
+)
 
 // Env is the environment of the process.
 func (c Config) Env() (string, error) {
@@ -108,7 +121,7 @@ func (c Config) newFencer(pool *pgxpool.Pool) (*advisory.Locker, *fencing.Fencer
 	}
 	locker, err := advisory.New(pool, &advisory.Config{
 		Heartbeat: heartbeat, HeartbeatTimeout: HeartbeatTimeout,
-		VanishTimeout: vanishTimeout, UnlockTimeout: unlockTimeout,
+		VanishTimeout: vanishTimeout, UnlockTimeout: UnlockTimeout,
 	})
 	if err != nil {
 		return nil, nil, err

@@ -21,8 +21,13 @@ func (g *grant) write(lease *fencing.Lease) {
 		grant: g, op: g.nextOp(), token: int64(lease.Token()), swap: g.chance(60),
 		before: g.thinking(30), after: g.thinking(50),
 	}
-	if g.Thoughtful {
-		w.swap, w.before = false, g.between(5*time.Millisecond, 30*time.Millisecond)
+	switch long := g.between(5*time.Millisecond, 30*time.Millisecond); g.Habit {
+	case SlowToWrite:
+		w.swap, w.before = false, long
+	case SlowToCommit:
+		w.after = long
+	case NoHabit:
+		// what it has drawn
 	}
 	options := pgx.TxOptions{IsoLevel: g.isolation()}
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
@@ -52,7 +57,7 @@ func (g *grant) write(lease *fencing.Lease) {
 
 func (g *grant) isolation() pgx.TxIsoLevel {
 	switch n := g.rand.IntN(100); {
-	case n < 60 && !g.Thoughtful:
+	case g.Habit == SlowToCommit, n < 60 && g.Habit != SlowToWrite:
 		return pgx.ReadCommitted
 	case n < 80:
 		return pgx.RepeatableRead
