@@ -18,6 +18,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 
 	"github.com/pgadvisory/pgadvisory/faults/internal/campaign"
@@ -37,6 +38,8 @@ func main() {
 	flag.IntVar(&o.Keys, "keys", 3, "how many locks they want, 26 at most")
 	flag.StringVar(&o.Dir, "dir", os.TempDir(), "where the history of a segment with a violation is kept")
 	flag.BoolVar(&o.Keep, "keep", false, "keep the histories of the others too")
+	flag.Func("only", "only these faults, with commas between them", choose(&o, "only", nemesis.Only))
+	flag.Func("without", "all faults but these, with commas between them", choose(&o, "without", nemesis.Without))
 	judge := flag.String("judge", "", "run nothing, and check this history again")
 	flag.Parse()
 	if flag.NArg() > 0 || o.Rounds < 1 || o.Workers < 2 || o.Keys < 1 || o.Keys > 26 {
@@ -50,6 +53,15 @@ func main() {
 		o.Seed = 1 + uint64(rand.Uint32())
 	}
 	os.Exit(run(o))
+}
+
+// choose is a flag that has the faults chosen from among all.
+func choose(o *campaign.Options, name string, from func([]string) (nemesis.Weights, error)) func(string) error {
+	return func(text string) (err error) {
+		o.Weights, err = from(strings.Split(text, ","))
+		o.Args = fmt.Sprintf(" -%s %s", name, text)
+		return err
+	}
 }
 
 func run(o campaign.Options) int {

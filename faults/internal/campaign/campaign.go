@@ -33,6 +33,7 @@ type Options struct {
 	Workers  int
 	Keys     int
 	Weights  nemesis.Weights
+	Args     string // what has to be given to the command for these weights
 	// SegmentRounds is how many rounds have a verdict in common. A segment begins
 	// without locks and with new processes, so that it can be run alone.
 	SegmentRounds int
@@ -57,8 +58,7 @@ type Report struct {
 // Run runs until a segment has violations, or to the end. It tells of its progress
 // on out. An error is one of the kit itself; what workers and server did wrong is
 // in the report.
-func Run(ctx context.Context, o Options, out io.Writer) (Report, error) {
-	var report Report
+func Run(ctx context.Context, o Options, out io.Writer) (report Report, err error) {
 	if o.SegmentRounds == 0 {
 		o.SegmentRounds = DefaultSegmentRounds
 	}

@@ -3,6 +3,9 @@
 package nemesis
 
 import (
+	"errors"
+	"fmt"
+	"maps"
 	"math/rand/v2"
 	"time"
 )
@@ -44,6 +47,34 @@ var All = Weights{
 	Pause: 8, Usurp: 12, PauseCut: 8, Kill: 8, Terminate: 10, Shoot: 6, Cancel: 6, Numb: 3, Cut: 8, Reset: 8,
 	HalfOpen: 4, Mute: 3, Deaf: 3, Refuse: 4, Hang: 3, Slow: 5, Fast: 2, Immediate: 2, Switch: 1, FailOver: 1,
 	LockTable: 4, Hog: 5,
+}
+
+// Only is All without those that are not named.
+func Only(names []string) (Weights, error) {
+	weights := make(Weights)
+	for _, name := range names {
+		weight, ok := All[Kind(name)]
+		if !ok {
+			return nil, fmt.Errorf("no fault %q; there are %v", name, order)
+		}
+		weights[Kind(name)] = weight
+	}
+	return weights, nil
+}
+
+// Without is All without those that are named.
+func Without(names []string) (Weights, error) {
+	weights := maps.Clone(All)
+	for _, name := range names {
+		if _, ok := All[Kind(name)]; !ok {
+			return nil, fmt.Errorf("no fault %q; there are %v", name, order)
+		}
+		delete(weights, Kind(name))
+	}
+	if len(weights) == 0 {
+		return nil, errors.New("no fault is left")
+	}
+	return weights, nil
 }
 
 // order makes the choice the same in each run.

@@ -50,3 +50,20 @@ func TestPlan_hasOnlyWhatHasAWeight(t *testing.T) {
 		require.Equal(t, nemesis.Kill, a.Kind)
 	}
 }
+
+func TestWeights_areChosenByName(t *testing.T) {
+	t.Parallel()
+	only, err := nemesis.Only([]string{"kill", "fail-over"})
+	require.NoError(t, err)
+	require.Equal(t, nemesis.Weights{nemesis.Kill: nemesis.All[nemesis.Kill], nemesis.FailOver: nemesis.All[nemesis.FailOver]}, only)
+	without, err := nemesis.Without([]string{"kill"})
+	require.NoError(t, err)
+	require.Len(t, without, len(nemesis.All)-1)
+	require.NotContains(t, without, nemesis.Kill)
+	require.Contains(t, nemesis.All, nemesis.Kill)
+
+	_, err = nemesis.Only([]string{"flood"})
+	require.ErrorContains(t, err, `no fault "flood"`)
+	_, err = nemesis.Without([]string{"flood"})
+	require.ErrorContains(t, err, `no fault "flood"`)
+}
