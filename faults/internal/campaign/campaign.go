@@ -22,7 +22,7 @@ const (
 
 // slack is what a worker may take to tell that it has noticed, besides the time in
 // which its process does not run.
-const slack = 150 * time.Millisecond
+const slack = 200 * time.Millisecond
 
 // Options is what a run consists of.
 type Options struct {

@@ -61,7 +61,7 @@ var deeds = map[Kind]func(*Nemesis, context.Context, Action) error{
 	Cut: (*Nemesis).cut, Reset: (*Nemesis).reset, HalfOpen: (*Nemesis).halfOpen, Mute: (*Nemesis).mute, Deaf: (*Nemesis).deaf,
 	Refuse: (*Nemesis).refuse, Hang: (*Nemesis).hang, Slow: (*Nemesis).slow,
 	Fast: (*Nemesis).restartFast, Immediate: (*Nemesis).restartImmediate,
-	Switch: (*Nemesis).switchOver, FailOver: (*Nemesis).failOver,
+	Switch: (*Nemesis).switchOver, FailOver: (*Nemesis).failOver, Forget: (*Nemesis).forget,
 	LockTable: (*Nemesis).fillLockTable, Hog: (*Nemesis).hog,
 }
 

@@ -35,6 +35,7 @@ const (
 	Immediate Kind = "immediate"  // the server is restarted as after a crash
 	Switch    Kind = "switch"     // the standby takes over, without loss
 	FailOver  Kind = "fail-over"  // the standby takes over, and the last commits are lost
+	Forget    Kind = "forget"     // fail-over, and what is lost is the grant that superseded a stopped process
 	LockTable Kind = "lock-table" // the server has no room for one more lock
 	Hog       Kind = "hog"        // the worker's pool is exhausted
 )
@@ -45,7 +46,7 @@ type Weights map[Kind]int
 // All has what is cheap often and what takes seconds seldom.
 var All = Weights{
 	Pause: 8, Usurp: 12, PauseCut: 8, Kill: 8, Terminate: 10, Shoot: 6, Cancel: 6, Numb: 3, Cut: 8, Reset: 8,
-	HalfOpen: 4, Mute: 3, Deaf: 3, Refuse: 4, Hang: 3, Slow: 5, Fast: 2, Immediate: 2, Switch: 1, FailOver: 1,
+	HalfOpen: 4, Mute: 3, Deaf: 3, Refuse: 4, Hang: 3, Slow: 5, Fast: 2, Immediate: 2, Switch: 1, FailOver: 1, Forget: 1,
 	LockTable: 4, Hog: 5,
 }
 
@@ -80,7 +81,7 @@ func Without(names []string) (Weights, error) {
 // order makes the choice the same in each run.
 var order = []Kind{
 	Pause, Usurp, PauseCut, Kill, Terminate, Shoot, Cancel, Numb, Cut, Reset,
-	HalfOpen, Mute, Deaf, Refuse, Hang, Slow, Fast, Immediate, Switch, FailOver, LockTable, Hog,
+	HalfOpen, Mute, Deaf, Refuse, Hang, Slow, Fast, Immediate, Switch, FailOver, Forget, LockTable, Hog,
 }
 
 // Action is one fault.

@@ -45,8 +45,8 @@ func (t *teller) nextOp() string {
 }
 
 const (
-	stallTick = 10 * time.Millisecond
-	stallMin  = 40 * time.Millisecond
+	stallTick = 5 * time.Millisecond
+	stallMin  = 8 * time.Millisecond
 )
 
 // watchStalls tells when this process was not run for a while: because it was
