@@ -212,8 +212,10 @@ func TestLock_waiterWhoseStatementIsCancelledOrSessionEnds(t *testing.T) {
 			_, err := b.locker.Lock(t.Context(), advisory.ID(7))
 			got <- err
 		}()
-		b.eventually(t, "it waits on the server", func() bool { return b.waiting(t) == 1 })
-		exec(t, holder, "SELECT "+end+"(pid) "+advisoryLocks+" AND NOT granted")
+		b.eventually(t, "it is caught while it waits on the server, and not between two waits", func() bool {
+			exec(t, holder, "SELECT "+end+"(pid) "+advisoryLocks+" AND NOT granted")
+			return len(got) > 0
+		})
 		var pgErr *pgconn.PgError
 		require.ErrorAs(t, <-got, &pgErr, end)
 		require.True(t, strings.HasPrefix(pgErr.Code, "57"), pgErr.Code)
