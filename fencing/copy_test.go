@@ -132,7 +132,7 @@ func TestRebase_canBeCalledAgain(t *testing.T) {
 		last = lease
 		requireProblems(t, clone)
 	}
-	require.Equal(t, int64(3), one[int64](t, clone.observer, epochsSQL, "nightly"))
+	require.Equal(t, int64(3*1000), one[int64](t, clone.observer, epochsSQL, "nightly"))
 }
 
 func TestRebase_isTheOwners(t *testing.T) {
@@ -180,7 +180,7 @@ func TestRebase_goesAboveMarksOfHigherEpochs(t *testing.T) {
 	require.ErrorIs(t, lease.InTx(t.Context(), b.pool, write(t.Context(), "exports", 4)), fencing.ErrStale)
 	require.ErrorIs(t, low.InTx(t.Context(), b.pool, write(t.Context(), "reports", 4)), fencing.ErrStale)
 	for _, resource := range []string{"nightly", "hourly", "new"} {
-		require.Equal(t, fencing.Token(6), b.lock(t, b.fencer, resource).Token()>>43)
+		require.Equal(t, fencing.Token(5+1000), b.lock(t, b.fencer, resource).Token()>>43)
 	}
 }
 
