@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/connect"
+	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/lockview"
+	"github.com/pgadvisory/pgadvisory/fencing"
+)
+
+// errTimeIsUp is the end of a wait with --wait.
+var errTimeIsUp = errors.New("gave up")
+
+// held is what the command runs under.
+type held struct {
+	lock *advisory.Lock
+	what string   // for messages
+	env  []string // for the command
+}
+
+const (
+	// markDelay is how long a command runs before its holder tells since when
+	// it holds: who is faster pays no round trip for that.
+	markDelay = 250 * time.Millisecond
+	markLimit = 5 * time.Second
+
+	firstPause = 100 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// acquire waits for the lock, as the options say. It goes on waiting when the
+// server restarts, once it was there.
+func (r *runner) acquire(ctx context.Context, pool *pgxpool.Pool) (h held, err error) {
+	if r.locker, err = advisory.New(pool, r.app.lockConfig()); err != nil {
+		return held{}, err
+	}
+	fencer, err := fencing.New(r.locker, nil)
+	if err != nil {
+		return held{}, err
+	}
+	if r.options.wait.Duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, r.options.wait.Duration, errTimeIsUp)
+		defer cancel()
+	}
+	if !r.options.noWait {
+		r.tell("waiting for %s", r.printable())
+	}
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		h, err := r.try(ctx, fencer)
+		switch {
+		case err == nil:
+			return h, nil
+		case errors.Is(context.Cause(ctx), errTimeIsUp):
+			return held{}, fmt.Errorf("%w after %v: another session holds %s", errTimeIsUp, r.options.wait.Duration, r.printable())
+		case errors.Is(err, advisory.ErrNotAcquired):
+			return held{}, fmt.Errorf("%w: another session holds %s", advisory.ErrNotAcquired, r.printable())
+		case r.options.noWait, ctx.Err() != nil, !mayPass(err):
+			return held{}, err
+		}
+		r.say(message(err) + "\nwaiting for the server")
+		select {
+		case <-time.After(pause/2 + rand.N(pause/2)):
+		case <-ctx.Done():
+		}
+	}
+}
+
+func (r *runner) try(ctx context.Context, fencer *fencing.Fencer) (h held, err error) {
+	h.what = r.printable()
+	switch noWait := r.options.noWait; {
+	case r.options.fence:
+		lock := fencer.Lock
+		if noWait {
+			lock = fencer.TryLock
+		}
+		var lease *fencing.Lease
+		if lease, err = lock(ctx, r.name); err == nil {
+			token := strconv.FormatInt(int64(lease.Token()), 10)
+			h.lock, h.what = lease.Lock, h.what+" with token "+token
+			h.env = []string{"PGADVISORY_RESOURCE=" + r.name, "PGADVISORY_TOKEN=" + token}
+		}
+	case r.options.limit > 0 && noWait:
+		h.lock, err = r.locker.Semaphore(r.name, r.options.limit).TryAcquire(ctx)
+	case r.options.limit > 0:
+		h.lock, err = r.locker.Semaphore(r.name, r.options.limit).Acquire(ctx)
+	case r.options.shared && noWait:
+		h.lock, err = r.locker.TryRLock(ctx, advisory.Name(r.name))
+	case r.options.shared:
+		h.lock, err = r.locker.RLock(ctx, advisory.Name(r.name))
+	case noWait:
+		h.lock, err = r.locker.TryLock(ctx, advisory.Name(r.name))
+	default:
+		h.lock, err = r.locker.Lock(ctx, advisory.Name(r.name))
+	}
+	return h, err
+}
+
+// mayPass reports whether an error of a wait is of a server that goes down, comes
+// up, or can't be reached, and not of what is asked of it.
+func mayPass(err error) bool {
+	if isMisconfigured(err) || errors.Is(err, advisory.ErrInvalidKey) {
+		return false
+	}
+	var pg *pgconn.PgError
+	return !errors.As(err, &pg) || codeOfServer(err) == exitUnavailable
+}
+
+// mark has the session tell since when it holds, for ls. The function that it
+// returns ends that, and waits for its end.
+func (r *runner) mark(lock *advisory.Lock) (stop func()) {
+	granted := time.Now()
+	quit, done := make(chan struct{}), make(chan struct{})
+	// Ends by the function that is returned.
+	go func() {
+		defer close(done)
+		select {
+		case <-time.After(markDelay):
+		case <-quit:
+			return
+		}
+		// Like a heartbeat, this one ends the session if there is no answer.
+		ctx, cancel := context.WithTimeout(context.Background(), markLimit)
+		defer cancel()
+		_ = lock.Tx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
+			var now time.Time
+			if err := tx.QueryRow(ctx, "SELECT pg_catalog.clock_timestamp()").Scan(&now); err != nil {
+				return err
+			}
+			name := lockview.HolderName(r.name, connect.Application, now.Add(-time.Since(granted)))
+			if name == "" {
+				return nil
+			}
+			_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('application_name', $1, false)", name)
+			return err
+		})
+	}()
+	return func() {
+		close(quit)
+		<-done
+	}
+}

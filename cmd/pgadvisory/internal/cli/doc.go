@@ -1,0 +1,2 @@
+// Package cli is the command line: a file for each subcommand.
+package cli

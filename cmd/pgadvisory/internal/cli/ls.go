@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/connect"
+	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/lockview"
+)
+
+const lsLong = `ls shows who holds an advisory lock of the database and who waits for one, lock
+by lock, the holders first. With names it shows these locks and semaphores only.
+
+  NAME         the lock's name where it is known: because it is an argument,
+               because a holder tells it by its application_name, as this
+               command and the Go package do, or because it is a resource of
+               fencing. Slots of a semaphore have their number and the limit.
+  KEY          the number, or two of pg_advisory_lock(int, int)
+  MODE         exclusive or shared
+  PID          the server process, for pg_terminate_backend
+  USER, APPLICATION, CLIENT
+               as in pg_stat_activity; "local" is a Unix socket
+  HELD FOR     where the holder tells it, as run does; otherwise the age of the
+               session after "<=": the server does not record more
+  WAITING FOR  and for which processes. A wait of the Go package asks anew three
+               times a second and shows only since when it has done so; a wait of
+               run shows all of it, unless PGAPPNAME is set.
+
+A role sees the client and the times of other roles only with pg_read_all_stats,
+which is part of pg_monitor.
+
+JSON is an array with an object for each line: name, slot, limit, key, mode, state
+(held or waiting), pid, prepared, blocked_by, user, application, client,
+held_seconds or held_at_most_seconds, waiting_seconds. What is not known is left
+out. A semaphore's holder is there twice: with its slot, and with the lock that
+announces the limit, which has a limit and no slot. With --watch there is an array
+on each line.`
+
+const lsExample = `  pgadvisory ls
+  pgadvisory ls --watch nightly-export
+  pgadvisory ls --json | jq '.[] | select(.state == "waiting") | .pid'`
+
+func (a *app) ls() *cobra.Command {
+	var (
+		asJSON bool
+		watch  time.Duration
+	)
+	cmd := &cobra.Command{
+		Use: "ls [NAME...]", GroupID: groupLocks,
+		Short: "Show who holds locks and who waits for them",
+		Long:  lsLong, Example: lsExample,
+		Args: func(_ *cobra.Command, args []string) error {
+			for _, name := range args {
+				if err := checkName(name); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
+		ValidArgsFunction: a.completeNames,
+	}
+	cmd.RunE = a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, names []string) error {
+		out := cmd.OutOrStdout()
+		show := func() error {
+			rows, err := lockview.Look(ctx, pool, connect.Application, names...)
+			switch {
+			case err != nil:
+				return err
+			case asJSON && watch > 0:
+				return json.NewEncoder(out).Encode(rows)
+			case asJSON:
+				return printJSON(out, rows)
+			case watch > 0:
+				return redraw(out, lockview.Table(rows), time.Now())
+			default:
+				_, err := io.WriteString(out, lockview.Table(rows))
+				return err
+			}
+		}
+		if !cmd.Flags().Changed("watch") {
+			return show()
+		}
+		if watch < 100*time.Millisecond {
+			return usage("--watch=%v: at least 100ms", watch)
+		}
+		for {
+			if err := show(); err != nil {
+				return err
+			}
+			select {
+			case <-time.After(watch):
+			case <-ctx.Done():
+				return context.Cause(ctx)
+			}
+		}
+	})
+	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
+	cmd.Flags().DurationVar(&watch, "watch", 0, "show it again and again, in place on a terminal; --watch=10s changes the interval")
+	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
+	return cmd
+}
+
+// redraw replaces what a terminal shows; elsewhere it appends.
+func redraw(out io.Writer, table string, now time.Time) error {
+	var b bytes.Buffer
+	file, isFile := out.(*os.File)
+	if !isFile || !term.IsTerminal(int(file.Fd())) {
+		fmt.Fprintf(&b, "%s\n%s\n", now.Format(time.DateTime), table)
+		_, err := out.Write(b.Bytes())
+		return err
+	}
+	width, height, err := term.GetSize(int(file.Fd()))
+	if err != nil {
+		width, height = 0, 0
+	}
+	lines := slices.Insert(strings.Split(strings.TrimRight(table, "\n"), "\n"), 0, now.Format(time.DateTime), "")
+	if height > 1 && len(lines) > height-1 {
+		more := len(lines) - (height - 2)
+		lines = append(lines[:height-2], fmt.Sprintf("... and %d more", more))
+	}
+	b.WriteString("\x1b[H") // to the first line; each is cleared from its end on, and what is below
+	for _, line := range lines {
+		if runes := []rune(line); width > 0 && len(runes) > width {
+			line = string(runes[:width])
+		}
+		b.WriteString(line + "\x1b[K\r\n")
+	}
+	b.WriteString("\x1b[J")
+	_, err = out.Write(b.Bytes())
+	return err
+}
+
+// completeNames offers the names of what is locked now.
+func (a *app) completeNames(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
+	ctx, cancel := context.WithTimeout(cmd.Context(), 2*time.Second)
+	defer cancel()
+	pool, err := a.open(ctx)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	defer closePool(pool)
+	rows, err := lockview.Look(ctx, pool, connect.Application)
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []string
+	for _, row := range rows {
+		if row.Name != "" && !slices.Contains(args, row.Name) && !slices.Contains(names, row.Name) {
+			names = append(names, row.Name)
+		}
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+)
+
+const runLong = `run waits until it holds the lock NAME, runs COMMAND, and frees the lock when the
+command has ended. It exits with the command's status, or with 128+n if signal n
+ended the command. The command has run start to end under the lock, or the status
+is 79.
+
+COMMAND is run directly; for a shell's syntax write sh -c '...'. It has stdin,
+stdout, stderr, the environment and the folder of pgadvisory. Messages of
+pgadvisory go to stderr.
+
+THE WAIT
+  Without flags run waits for as long as it takes. --no-wait gives up at once,
+  --wait after a while, both with the status 75 or --conflict-exit-code. A server
+  that restarts while run waits is waited for, too.
+
+FENCING
+  With --fence the lock is that of the fenced resource NAME, which is the same
+  lock, and the command gets two more variables:
+
+    PGADVISORY_RESOURCE   NAME
+    PGADVISORY_TOKEN      the token, a number
+
+  A transaction that begins with SELECT fencing.stamp(resource, token) may write
+  to the tables that are guarded for the resource, until a later holder draws a
+  token: then the database refuses it, whatever the writer believes.
+
+WHEN THE LOCK IS LOST
+  The session can end while the command runs: a restart, a failover, a broken
+  network, pgadvisory kill. That is noticed at once when the server or the network
+  says so, and within 10 s when all goes silent. The command's process group
+  then gets SIGTERM, and SIGKILL after --grace; the status is 79. What must not be
+  written twice in that time needs --fence.
+
+SIGNALS
+  SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGWINCH, SIGTSTP and SIGCONT are sent on to
+  the process group of the command, SIGUSR1 and SIGUSR2 to the command. What ends
+  then, and with what status, the command decides. During the wait the first four
+  end pgadvisory, and nothing stays locked.
+
+  If pgadvisory is killed with SIGKILL, or crashes, the process group gets
+  SIGKILL at the same time. What the command leaves running in its process group
+  when it ends gets SIGTERM, and SIGKILL after --grace, before the lock is freed.
+  What leaves the process group, as daemons do by setsid, is not followed.
+
+  On Windows there is no SIGTERM: the command and what it has started are
+  terminated at once.`
+
+const runExample = `  # in the crontab of each machine; one runs, the others stay silent
+  0 2 * * * pgadvisory run --no-wait --quiet --conflict-exit-code 0 nightly-export -- /usr/local/bin/export
+
+  # wait for half a minute
+  pgadvisory run --wait 30s deploy -- ./deploy.sh
+
+  # at most 3 at a time
+  pgadvisory run --limit 3 thumbnails -- ./make-thumbnails
+
+  # readers together, writers alone
+  pgadvisory run --shared report -- ./read
+  pgadvisory run report -- ./write
+
+  # writes that a later holder's database refuses
+  pgadvisory run --fence nightly-export -- sh -c '
+    psql -v ON_ERROR_STOP=1 -v r="$PGADVISORY_RESOURCE" -v t="$PGADVISORY_TOKEN" <<SQL
+    BEGIN;
+    SELECT fencing.stamp(:'\''r'\'', :t);
+    INSERT INTO exports (day) VALUES (current_date);
+    COMMIT;
+    SQL'`
+
+// runOptions are the flags of run.
+type runOptions struct {
+	noWait, shared, fence bool
+	quiet, verbose        bool
+	wait                  seconds
+	grace                 seconds
+	limit                 int
+	conflictCode          int
+}
+
+func (a *app) run() *cobra.Command {
+	o := runOptions{grace: seconds{5 * time.Second}, conflictCode: exitConflict}
+	cmd := &cobra.Command{
+		Use: "run [flags] NAME -- COMMAND [ARGUMENT...]", GroupID: groupLocks, DisableFlagsInUseLine: true,
+		Short: "Run a command while holding a lock",
+		Long:  runLong, Example: runExample,
+		Args: func(cmd *cobra.Command, args []string) error { return o.check(cmd, args) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			r := &runner{app: a, options: o, name: args[0], command: args[1:], errOut: cmd.ErrOrStderr()}
+			return r.run(cmd.Context())
+		},
+	}
+	flags := cmd.Flags()
+	flags.SortFlags = false
+	flags.BoolVarP(&o.noWait, "no-wait", "n", false, "give up at once if the lock is held")
+	flags.VarP(&o.wait, "wait", "w", "give up after this time, as 30s or 1h30m; a plain number is seconds")
+	flags.IntVarP(&o.conflictCode, "conflict-exit-code", "E", exitConflict, "exit with this when giving up")
+	flags.BoolVarP(&o.shared, "shared", "s", false, "share the lock with others that do so")
+	flags.IntVar(&o.limit, "limit", 0, "let as many hold NAME at a time, which is a semaphore then")
+	flags.BoolVar(&o.fence, "fence", false, "draw a fencing token of the resource NAME for the command")
+	flags.Var(&o.grace, "grace", "time from SIGTERM to SIGKILL")
+	flags.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing when giving up")
+	flags.BoolVarP(&o.verbose, "verbose", "v", false, "say when the lock is waited for, held and freed")
+	cmd.MarkFlagsMutuallyExclusive("no-wait", "wait")
+	cmd.MarkFlagsMutuallyExclusive("shared", "limit", "fence")
+	cmd.MarkFlagsMutuallyExclusive("quiet", "verbose")
+	return cmd
+}
+
+func (o *runOptions) check(cmd *cobra.Command, args []string) error {
+	flags := cmd.Flags()
+	switch dash := cmd.ArgsLenAtDash(); {
+	case dash < 0:
+		return usage("put -- between the name and the command: pgadvisory run NAME -- COMMAND")
+	case dash != 1:
+		return usage("give one name before --, and not %d", dash)
+	case len(args) < 2:
+		return usage("there is no command after --")
+	case flags.Changed("limit") && o.limit < 1:
+		return usage("--limit=%d: at least 1", o.limit)
+	case o.conflictCode < 0 || o.conflictCode > 255:
+		return usage("--conflict-exit-code=%d: from 0 to 255", o.conflictCode)
+	}
+	if flags.Changed("wait") && o.wait.Duration == 0 {
+		o.noWait = true
+	}
+	return checkName(args[0])
+}
+
+// seconds is a flag for a time, to which flock's plain seconds are one, too.
+type seconds struct{ time.Duration }
+
+func (s *seconds) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if n, plain := strconv.ParseFloat(text, 64); plain == nil {
+		d, err = time.ParseDuration(strconv.FormatFloat(n, 'f', -1, 64) + "s")
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("%q is not a time such as 30s, 1h30m or 30", text)
+	case d < 0:
+		return fmt.Errorf("%v is negative", d)
+	}
+	s.Duration = d
+	return nil
+}
+
+func (s *seconds) String() string {
+	if s.Duration == 0 {
+		return ""
+	}
+	return s.Duration.String()
+}
+
+func (*seconds) Type() string { return "time" }

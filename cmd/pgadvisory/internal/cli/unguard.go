@@ -1,0 +1,28 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/pgadvisory/pgadvisory/fencing"
+)
+
+func (a *app) unguard() *cobra.Command {
+	return &cobra.Command{
+		Use: "unguard TABLE", GroupID: groupFencing, Args: cobra.ExactArgs(1),
+		Short: "Let everybody with the privilege write to a table again",
+		Long: `unguard removes the guard of TABLE. Marks and tokens stay. It has to run as the
+table's owner. That the table is not guarded is an error.`,
+		Example: `  pgadvisory unguard public.exports`,
+		RunE: a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
+			if err := fencing.Unguard(ctx, pool, args[0]); err != nil {
+				return err
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s is not guarded any more\n", args[0])
+			return nil
+		}),
+	}
+}

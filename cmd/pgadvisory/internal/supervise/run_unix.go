@@ -1,0 +1,197 @@
+//go:build unix
+
+package supervise
+
+import (
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"syscall"
+	"time"
+)
+
+const (
+	// pollInterval is how often it is looked who is left in the group.
+	pollInterval = 5 * time.Millisecond
+	// killLimit bounds the wait for those who got SIGKILL: the kernel may keep
+	// one that waits for a disk or a network file system.
+	killLimit = 5 * time.Second
+)
+
+// run is one command under way. Everything is done by the goroutine of
+// [Group.Run], one after the other: it reaps, and it signals, so that no
+// signal can go to a process id that was freed and given to another.
+type run struct {
+	group   *Group
+	command Command
+	child   int
+	ended   bool // child was reaped
+	status  syscall.WaitStatus
+
+	terminal terminal
+	deadline *time.Timer // for SIGKILL; nil unless the group was told to end
+	killed   bool        // the group got SIGKILL; the deadline is for giving up now
+	left     bool        // the watchdog has left the group
+	result   Result
+}
+
+// Run runs a command in the group and returns when it has ended, and all that it
+// left there. It forwards the signals that come meanwhile, and those that came
+// before. When lost is closed first, it ends the group. An error means that the
+// command was not started; code is as with [Find].
+func (g *Group) Run(command Command, signals *Signals, lost <-chan struct{}) (result Result, code int, err error) {
+	// What dies with its parent dies with the thread that started it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	if err := g.awaitReady(); err != nil {
+		return Result{}, 71, err
+	}
+	children := make(chan os.Signal, 1)
+	signal.Notify(children, syscall.SIGCHLD)
+	defer signal.Stop(children)
+	signals.listen(forwarded)
+
+	r := &run{group: g, command: command}
+	if code, err := r.start(); err != nil {
+		return Result{}, code, err
+	}
+	r.terminal.begin()
+	defer r.terminal.end(g.id)
+	r.wait(signals.C, children, lost)
+	r.empty(signals.C)
+	return r.result, 0, nil
+}
+
+func (r *run) start() (code int, err error) {
+	attr := &syscall.SysProcAttr{Setpgid: true, Pgid: r.group.id}
+	dieWithParent(attr)
+	r.child, err = syscall.ForkExec(r.command.Path, r.command.Args, &syscall.ProcAttr{
+		Env:   r.command.Env,
+		Files: []uintptr{0, 1, 2},
+		Sys:   attr,
+	})
+	switch err {
+	case nil:
+		return 0, nil
+	case syscall.ENOENT:
+		code = 127 // or its interpreter is not there
+	case syscall.ENOMEM, syscall.EAGAIN:
+		code = 71
+	default:
+		code = 126
+	}
+	return code, fmt.Errorf("%s: %w", r.command.Args[0], err)
+}
+
+// wait returns when the command has ended.
+func (r *run) wait(signals, children <-chan os.Signal, lost <-chan struct{}) {
+	stuck := false
+	for r.reap(); !r.ended && !stuck; r.reap() {
+		select {
+		case sig := <-signals:
+			r.forward(sig)
+		case <-children:
+		case <-lost:
+			lost, r.result.Lost = nil, true
+			r.command.Log(fmt.Sprintf("the lock is lost: the command gets SIGTERM, and SIGKILL in %v", r.command.Grace))
+			r.endGroup()
+		case <-r.due():
+			if stuck = r.killed; !stuck {
+				r.command.Log("the command gets SIGKILL")
+				r.killGroup()
+			}
+		}
+	}
+	r.result.Foreground = r.terminal.lent
+	switch {
+	case !r.ended:
+		r.command.Log("the command does not end by SIGKILL; not waiting any longer")
+		r.result.Code, r.result.Signal = 128+int(syscall.SIGKILL), syscall.SIGKILL
+	case r.status.Signaled():
+		r.result.Code, r.result.Signal = 128+int(r.status.Signal()), r.status.Signal()
+	default:
+		r.result.Code = r.status.ExitStatus()
+	}
+}
+
+// reap takes the news of all children, those that were adopted included: in a
+// container this process may be the first.
+func (r *run) reap() {
+	for {
+		var status syscall.WaitStatus
+		pid, err := syscall.Wait4(-1, &status, syscall.WNOHANG|syscall.WUNTRACED, nil)
+		switch {
+		case err == syscall.EINTR:
+		case err != nil || pid <= 0:
+			return
+		case pid == r.child && status.Stopped():
+			r.stopped(status.StopSignal())
+		case pid == r.child:
+			r.ended, r.status = true, status
+		case pid == r.group.id && !status.Stopped():
+			r.group.gone = true
+			if !r.killed {
+				r.command.Log("the watchdog was killed: should pgadvisory be killed too, what the command has started may run on without the lock")
+			}
+		}
+	}
+}
+
+// empty ends what the command has left in its group, so that nobody works
+// without the lock once that is given back.
+func (r *run) empty(signals <-chan os.Signal) {
+	if !r.group.gone && !r.killed {
+		if r.group.order(leave) == nil && r.group.expect(leave) == nil {
+			r.left = true
+		} else {
+			r.killGroup() // can't tell who is left
+		}
+	}
+	for told := r.deadline != nil; r.occupied(); r.reap() {
+		if !told {
+			told = true
+			r.command.Log("the command has left processes behind: they get SIGTERM, and SIGKILL in " + r.command.Grace.String())
+			r.endGroup()
+		}
+		select {
+		case <-time.After(pollInterval):
+		case sig := <-signals:
+			r.forward(sig)
+		case <-r.due():
+			if r.killed {
+				r.command.Log("what the command has left does not end by SIGKILL; not waiting any longer")
+				return
+			}
+			r.killGroup()
+		}
+	}
+}
+
+// occupied reports whether anybody is in the group. The watchdog has left it, or
+// gets SIGKILL with it and is reaped.
+func (r *run) occupied() bool {
+	return !r.left && !r.group.gone || syscall.Kill(-r.group.id, 0) == nil
+}
+
+// endGroup tells all to end, also those that are stopped, and sets the deadline.
+func (r *run) endGroup() {
+	r.signalGroup(syscall.SIGTERM)
+	r.signalGroup(syscall.SIGCONT)
+	r.deadline = time.NewTimer(r.command.Grace)
+}
+
+func (r *run) killGroup() {
+	r.signalGroup(syscall.SIGKILL)
+	r.killed = true
+	r.deadline = time.NewTimer(killLimit)
+}
+
+// due is told when the deadline has come.
+func (r *run) due() <-chan time.Time {
+	if r.deadline == nil {
+		return nil
+	}
+	return r.deadline.C
+}

@@ -1,0 +1,50 @@
+package supervise
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"os/exec"
+	"time"
+)
+
+// Command is what to run.
+type Command struct {
+	Path string   // from [Find]
+	Args []string // with the name as the first
+	Env  []string
+	// Grace is how long after SIGTERM a process that is to end gets SIGKILL.
+	Grace time.Duration
+	// Log is told in a sentence what else than waiting is done.
+	Log func(sentence string)
+}
+
+// Result is how a command ended.
+type Result struct {
+	// Code is what the command exited with, or 128 + n if signal n ended it.
+	Code int
+	// Signal is that signal, or nil.
+	Signal os.Signal
+	// Lost says that the lock was lost before the command had ended.
+	Lost bool
+	// Foreground says that the command had the terminal, so that a signal of
+	// the terminal's went to it alone.
+	Foreground bool
+}
+
+// Find returns the file of a command, by PATH unless its name has a slash. The
+// error is for people; code is what shells and env(1) exit with then: 127 for a
+// command that is not there, 126 for one that can't be executed.
+func Find(name string) (path string, code int, err error) {
+	path, err = exec.LookPath(name)
+	switch {
+	case err == nil, errors.Is(err, exec.ErrDot):
+		// What was named without a slash and found in the current folder is
+		// what execvp would run, too.
+		return path, 0, nil
+	case errors.Is(err, fs.ErrPermission):
+		return "", 126, err
+	default:
+		return "", 127, err
+	}
+}
