@@ -4,6 +4,8 @@ package main
 
 import (
 	"context"
+	"net"
+	"net/url"
 	"os/exec"
 	"strconv"
 	"strings"
@@ -11,8 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
 	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
@@ -162,4 +166,50 @@ func TestRun_serverRestarts(t *testing.T) {
 	eventually(t, "a line on the server", func() bool { return strings.Contains(waiter.stderr.String(), "waiting for the server") })
 	waiter.signal(syscall.SIGTERM)
 	waiter.ends(128 + int(syscall.SIGTERM))
+}
+
+// A wait outlasts a server that is away for a while.
+func TestRun_waitsForTheServer(t *testing.T) {
+	t.Parallel()
+	dsn, observer := setup(t)
+	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	proxy := faultproxy.Start(t, net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))))
+	parsed, err := url.Parse(dsn)
+	require.NoError(t, err)
+	parsed.Host = proxy.Addr().String()
+
+	first := start(t, dsn, "run", "nightly", "--", "sh", "-c", "echo running; read line; exit 0")
+	first.waitFor("running")
+	waiter := start(t, parsed.String(), "run", "nightly", "--", "echo", "my turn")
+	awaitWaiter(t, observer)
+	proxy.RefuseNew(true)
+	proxy.Cut()
+	eventually(t, "a line on the server", func() bool { return strings.Contains(waiter.stderr.String(), "waiting for the server") })
+	proxy.RefuseNew(false)
+	require.NoError(t, first.stdin.Close())
+	first.ends(0)
+	waiter.ends(0)
+	require.Equal(t, "my turn\n", waiter.stdout.String())
+}
+
+// A network that goes silent is noticed within 10 s, and the command is gone a
+// grace later.
+func TestRun_silentNetwork(t *testing.T) {
+	t.Parallel()
+	dsn, _ := setup(t)
+	config, err := pgx.ParseConfig(dsn)
+	require.NoError(t, err)
+	proxy := faultproxy.Start(t, net.JoinHostPort(config.Host, strconv.Itoa(int(config.Port))))
+	parsed, err := url.Parse(dsn)
+	require.NoError(t, err)
+	parsed.Host = proxy.Addr().String()
+
+	p := start(t, parsed.String(), "run", "--grace", "100ms", "nightly", "--", "sh", "-c", "trap '' TERM; echo running; while :; do sleep 0.05; done")
+	p.waitFor("running")
+	begun := time.Now()
+	proxy.Swallow()
+	p.ends(79)
+	t.Logf("noticed, and ended, after %v", time.Since(begun))
+	require.Contains(t, p.stderr.String(), "lost (unresponsive)")
 }

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
+	"net"
 	"strconv"
 	"time"
 
@@ -109,11 +111,27 @@ func (r *runner) try(ctx context.Context, fencer *fencing.Fencer) (h held, err e
 // mayPass reports whether an error of a wait is of a server that goes down, comes
 // up, or can't be reached, and not of what is asked of it.
 func mayPass(err error) bool {
-	if isMisconfigured(err) || errors.Is(err, advisory.ErrInvalidKey) {
+	var (
+		pg      *pgconn.PgError
+		connect *pgconn.ConnectError
+		network net.Error
+	)
+	switch {
+	case isMisconfigured(err):
 		return false
+	case errors.As(err, &pg):
+		return codeOfServer(err) == exitUnavailable
+	case errors.As(err, &connect), errors.As(err, &network):
+		return true
 	}
-	var pg *pgconn.PgError
-	return !errors.As(err, &pg) || codeOfServer(err) == exitUnavailable
+	for _, target := range []error{
+		advisory.ErrLost, pgconn.ErrConnClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
 }
 
 // mark has the session tell since when it holds, for ls. The function that it

@@ -16,6 +16,7 @@ import (
 
 	"github.com/pgadvisory/pgadvisory/advisory"
 	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/connect"
+	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/supervise"
 )
 
 // closeLimit bounds the goodbye to the server.
@@ -33,6 +34,7 @@ func Main(args []string) int {
 	root := a.root()
 	root.SetArgs(args)
 	err := root.Execute()
+	raise(err)
 	var done *failure
 	switch {
 	case err == nil:
@@ -45,6 +47,20 @@ func Main(args []string) int {
 	default: // of the library: a command or an argument that it doesn't know
 		say(root.ErrOrStderr(), err.Error()+"\nTry 'pgadvisory --help'.")
 		return exitUsage
+	}
+}
+
+// raise ends this process by SIGINT if that is how it came to its end.
+func raise(err error) {
+	var (
+		f      *failure
+		signal interrupted
+	)
+	switch {
+	case errors.As(err, &f):
+		supervise.Raise(f.raise)
+	case errors.As(err, &signal) && signal.signal == os.Interrupt:
+		supervise.Raise(supervise.InterruptSelf)
 	}
 }
 

@@ -31,8 +31,9 @@ const (
 
 // failure is an error with the code to exit with.
 type failure struct {
-	code int
-	err  error // nil if all was said
+	code  int
+	err   error               // nil if all was said
+	raise supervise.Interrupt // before the exit
 }
 
 func (f *failure) Error() string {
@@ -45,7 +46,7 @@ func (f *failure) Error() string {
 func (f *failure) Unwrap() error { return f.err }
 
 func usage(format string, args ...any) error {
-	return &failure{exitUsage, fmt.Errorf(format, args...)}
+	return &failure{code: exitUsage, err: fmt.Errorf(format, args...)}
 }
 
 // interrupted is the cause of a context that a signal has ended.

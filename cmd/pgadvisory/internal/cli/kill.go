@@ -62,7 +62,7 @@ func (a *app) kill() *cobra.Command {
 		}
 		fmt.Fprint(out, lockview.Table(holders))
 		if !yes && !confirm(ctx, cmd.InOrStdin(), out, fmt.Sprintf("Terminate %s?", sessions(len(holders)))) {
-			return &failure{exitNo, errors.New("nothing was terminated")}
+			return &failure{code: exitNo, err: errors.New("nothing was terminated")}
 		}
 		for _, holder := range holders {
 			if err := terminate(ctx, pool, holder); err != nil {

@@ -17,10 +17,10 @@ into FOLDER, which it makes if it is not there.`,
   man pgadvisory-run`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if err := os.MkdirAll(args[0], 0o755); err != nil {
-				return &failure{exitSystem, err}
+				return &failure{code: exitSystem, err: err}
 			}
 			if err := doc.GenManTree(cmd.Root(), &doc.GenManHeader{Section: "1", Source: "pgadvisory"}, args[0]); err != nil {
-				return &failure{exitSystem, err}
+				return &failure{code: exitSystem, err: err}
 			}
 			return nil
 		},

@@ -85,7 +85,7 @@ else depends on the schema.`,
 			return nil
 		}
 		if !yes && !confirm(ctx, cmd.InOrStdin(), out, "Remove fencing, and forget all tokens?") {
-			return &failure{exitNo, errors.New("nothing was removed")}
+			return &failure{code: exitNo, err: errors.New("nothing was removed")}
 		}
 		if err := migrations.Down(ctx, pool); err != nil {
 			return err

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
 )
 
 const runLong = `run waits until it holds the lock NAME, runs COMMAND, and frees the lock when the
@@ -124,8 +126,8 @@ func (o *runOptions) check(cmd *cobra.Command, args []string) error {
 		return usage("give one name before --, and not %d", dash)
 	case len(args) < 2:
 		return usage("there is no command after --")
-	case flags.Changed("limit") && o.limit < 1:
-		return usage("--limit=%d: at least 1", o.limit)
+	case flags.Changed("limit") && (o.limit < 1 || o.limit > advisory.MaxSlots):
+		return usage("--limit=%d: from 1 to %d", o.limit, advisory.MaxSlots)
 	case o.conflictCode < 0 || o.conflictCode > 255:
 		return usage("--conflict-exit-code=%d: from 0 to 255", o.conflictCode)
 	}

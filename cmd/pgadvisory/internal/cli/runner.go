@@ -34,13 +34,13 @@ type runner struct {
 func (r *runner) run(parent context.Context) error {
 	path, missing, err := supervise.Find(r.command[0])
 	if err != nil {
-		return &failure{missing, err}
+		return &failure{code: missing, err: err}
 	}
 	r.signals = supervise.Listen()
 	defer r.signals.Stop()
 	group, err := supervise.NewGroup()
 	if err != nil {
-		return &failure{exitSystem, err}
+		return &failure{code: exitSystem, err: err}
 	}
 	defer group.Close()
 
@@ -70,16 +70,12 @@ func (r *runner) run(parent context.Context) error {
 	case errors.Is(loss, advisory.ErrLost):
 		return r.lost(loss, result, startErr)
 	case startErr != nil:
-		return &failure{startCode, startErr}
+		return &failure{code: startCode, err: startErr}
 	case unlockErr != nil:
 		r.say(message(unlockErr)) // held until then, and freed with the session
 	}
 	r.tell("freed %s", h.what)
-	if result.Foreground && result.Signal != nil {
-		group.Close()
-		supervise.Repeat(result.Signal)
-	}
-	return &failure{code: result.Code}
+	return &failure{code: result.Code, raise: result.Interrupt}
 }
 
 // grant connects and waits until the lock is held, a signal comes or the time is
@@ -155,7 +151,7 @@ func (r *runner) lost(loss error, result supervise.Result, startErr error) error
 	default:
 		text += fmt.Sprintf("\nthe command has ended with status %d", result.Code)
 	}
-	return &failure{exitLost, errors.New(text)}
+	return &failure{code: exitLost, err: errors.New(text)}
 }
 
 func (r *runner) say(text string) { say(r.errOut, text) }

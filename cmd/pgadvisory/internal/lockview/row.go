@@ -2,6 +2,7 @@ package lockview
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -54,7 +55,7 @@ type Querier interface {
 // locks and semaphores, and otherwise for all of the database. waiter is the
 // application_name of sessions that exist for one wait, so that its age is theirs.
 func Look(ctx context.Context, db Querier, waiter string, names ...string) ([]Row, error) {
-	all, err := advisory.Inspect(ctx, db)
+	all, err := inspect(ctx, db)
 	if err != nil {
 		return nil, err
 	}
@@ -77,6 +78,58 @@ func Look(ctx context.Context, db Querier, waiter string, names ...string) ([]Ro
 		}
 	}
 	return rows, nil
+}
+
+const (
+	// looks is how often Look looks, and between them it pauses.
+	looks = 3
+	pause = 20 * time.Millisecond
+)
+
+// inspect also finds those who wait and don't show: who waits as package advisory
+// does asks anew three times a second, and does not wait for the moment between.
+// Who waited at an earlier look and does not hold now is taken to wait still.
+func inspect(ctx context.Context, db Querier) ([]advisory.Status, error) {
+	type place struct {
+		pid uint32
+		key advisory.Key
+	}
+	var all []advisory.Status
+	for i := range looks {
+		now, err := advisory.Inspect(ctx, db)
+		if err != nil {
+			return nil, err
+		}
+		seen := make(map[place]bool, len(now))
+		for _, s := range now {
+			seen[place{s.PID, s.Key}] = true
+		}
+		for _, s := range all {
+			if !s.Granted && !seen[place{s.PID, s.Key}] {
+				now = insert(now, s)
+			}
+		}
+		all = now
+		if i+1 == looks || len(all) == 0 {
+			break
+		}
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return all, nil
+}
+
+// insert puts a waiter behind all others at its lock.
+func insert(all []advisory.Status, waiter advisory.Status) []advisory.Status {
+	for i, s := range slices.Backward(all) {
+		if s.Key == waiter.Key {
+			return slices.Insert(all, i+1, waiter)
+		}
+	}
+	return append(all, waiter)
 }
 
 func rowOf(s advisory.Status, l label, waiter string) Row {

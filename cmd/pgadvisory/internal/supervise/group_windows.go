@@ -41,8 +41,8 @@ func Number(sig os.Signal) int {
 	return int(n)
 }
 
-// Repeat does nothing: Windows has sent the signal to all.
-func Repeat(os.Signal) {}
+// Raise does nothing: Windows has sent the signal to all.
+func Raise(Interrupt) {}
 
 // Group is a job that this process is in, and that ends with it.
 type Group struct {

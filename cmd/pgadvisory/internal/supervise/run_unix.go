@@ -33,6 +33,8 @@ type run struct {
 	deadline *time.Timer // for SIGKILL; nil unless the group was told to end
 	killed   bool        // the group got SIGKILL; the deadline is for giving up now
 	left     bool        // the watchdog has left the group
+
+	interrupted bool // this process got SIGINT
 	result   Result
 }
 
@@ -104,7 +106,6 @@ func (r *run) wait(signals, children <-chan os.Signal, lost <-chan struct{}) {
 			}
 		}
 	}
-	r.result.Foreground = r.terminal.lent
 	switch {
 	case !r.ended:
 		r.command.Log("the command does not end by SIGKILL; not waiting any longer")
@@ -113,6 +114,13 @@ func (r *run) wait(signals, children <-chan os.Signal, lost <-chan struct{}) {
 		r.result.Code, r.result.Signal = 128+int(r.status.Signal()), r.status.Signal()
 	default:
 		r.result.Code = r.status.ExitStatus()
+	}
+	switch {
+	case r.result.Signal != syscall.SIGINT:
+	case r.interrupted:
+		r.result.Interrupt = InterruptSelf
+	case r.terminal.lent:
+		r.result.Interrupt = InterruptGroup
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	"time"
 )
 
 // Signals are those that this process gets, as long as it listens.
@@ -45,15 +46,25 @@ func Number(sig os.Signal) int {
 	return int(n)
 }
 
-// Repeat sends a signal of the terminal's to whom the terminal would have sent
-// it, had the command not had the foreground: this process, which it ends, and
-// the script that has started it.
-func Repeat(sig os.Signal) {
-	if n, ok := sig.(syscall.Signal); ok && (n == syscall.SIGINT || n == syscall.SIGQUIT) {
-		signal.Reset(n)
-		_ = syscall.Kill(0, n)
+// Raise ends this process by SIGINT, and with it its process group if that is to
+// be. It returns if SIGINT is ignored.
+func Raise(i Interrupt) {
+	pid := os.Getpid()
+	switch i {
+	case NoInterrupt:
+		return
+	case InterruptGroup:
+		pid = 0
+	case InterruptSelf:
+	}
+	signal.Reset(syscall.SIGINT)
+	if syscall.Kill(pid, syscall.SIGINT) == nil {
+		<-time.After(raiseLimit) // another thread may be the one that gets it
 	}
 }
+
+// raiseLimit bounds the wait for the end.
+const raiseLimit = 100 * time.Millisecond
 
 // forward sends on what this process was sent. Signals that a terminal sends to
 // a whole group go to the group; others to the command alone, because those who
@@ -67,6 +78,9 @@ func (r *run) forward(sig os.Signal) {
 			_ = syscall.Kill(r.child, n)
 		}
 	default:
+		if n == syscall.SIGINT {
+			r.interrupted = true
+		}
 		r.signalGroup(n)
 	}
 }

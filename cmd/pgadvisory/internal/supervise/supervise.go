@@ -27,10 +27,26 @@ type Result struct {
 	Signal os.Signal
 	// Lost says that the lock was lost before the command had ended.
 	Lost bool
-	// Foreground says that the command had the terminal, so that a signal of
-	// the terminal's went to it alone.
-	Foreground bool
+	// Interrupt says to whom SIGINT is to be repeated with [Raise], if that
+	// ended the command.
+	Interrupt Interrupt
 }
+
+// Interrupt is whether a script that has started this process has to learn of a
+// SIGINT. Shells go on after a command that exits with a status, whatever that is:
+// they take it to have dealt with the signal.
+type Interrupt int
+
+const (
+	// NoInterrupt means that nobody wanted this process to end.
+	NoInterrupt Interrupt = iota
+	// InterruptSelf means that this process got SIGINT, and as a command of its
+	// own would have ended by it.
+	InterruptSelf
+	// InterruptGroup means that the command had the terminal, which without
+	// this process would have sent SIGINT to its whole process group.
+	InterruptGroup
+)
 
 // Find returns the file of a command, by PATH unless its name has a slash. The
 // error is for people; code is what shells and env(1) exit with then: 127 for a
