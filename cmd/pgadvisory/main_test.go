@@ -4,21 +4,52 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
+	"sync"
 	"testing"
 
-	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/supervise"
+	"github.com/stretchr/testify/require"
+
 	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 const program = "pgadvisory"
 
-// The tests' binary is the command when it is called by that name, so that the
-// race detector looks at real processes too.
-func TestMain(m *testing.M) {
-	supervise.Main()
-	if filepath.Base(os.Args[0]) == program {
-		main()
+func TestMain(m *testing.M) { pgtest.Main(m, built.remove) }
+
+// built is the program, built by the first test that runs it: with the race
+// detector if the tests have it, and otherwise as users get it.
+var built build
+
+type build struct {
+	once sync.Once
+	dir  string
+	err  error
+}
+
+// binDir is a folder with the program.
+func binDir(t testing.TB) string {
+	t.Helper()
+	built.once.Do(func() {
+		if built.dir, built.err = os.MkdirTemp("", "pgadvisory-"); built.err != nil {
+			return
+		}
+		cmd := exec.Command("go", "build", "-o", filepath.Join(built.dir, program), ".")
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+		if raceDetector {
+			cmd.Args = append(cmd.Args[:2:2], append([]string{"-race"}, cmd.Args[2:]...)...)
+			cmd.Env = os.Environ()
+		}
+		cmd.Stdout, cmd.Stderr = os.Stderr, os.Stderr
+		built.err = cmd.Run()
+	})
+	require.NoError(t, built.err)
+	return built.dir
+}
+
+func (b *build) remove() {
+	if b.dir != "" {
+		_ = os.RemoveAll(b.dir)
 	}
-	pgtest.Main(m)
 }

@@ -25,16 +25,6 @@ import (
 // limit bounds each wait of a test.
 const limit = 20 * time.Second
 
-// binDir is a folder with the command.
-func binDir(t testing.TB) string {
-	t.Helper()
-	dir := t.TempDir()
-	self, err := os.Executable()
-	require.NoError(t, err)
-	require.NoError(t, os.Symlink(self, filepath.Join(dir, program)))
-	return dir
-}
-
 // environ is the tests' environment without its database, and with another.
 func environ(dsn string, more ...string) []string {
 	var env []string

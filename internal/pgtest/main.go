@@ -67,7 +67,10 @@ func (s *sharedServer) close() error {
 //
 // Unless -parallel is given, eight tests run on each CPU at once: most of the
 // time they wait for the server.
-func Main(m *testing.M) {
+//
+// Between the tests and the look for goroutines it calls tidy, for what tests have
+// in common besides the server.
+func Main(m *testing.M, tidy ...func()) {
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
@@ -77,7 +80,11 @@ func Main(m *testing.M) {
 			os.Exit(1)
 		}
 	}
-	os.Exit(finish(m.Run()))
+	code := m.Run()
+	for _, f := range tidy {
+		f()
+	}
+	os.Exit(finish(code))
 }
 
 // MainWithExamples is Main for a package whose examples connect to

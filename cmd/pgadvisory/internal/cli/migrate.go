@@ -26,9 +26,9 @@ func (a *app) migrate() *cobra.Command {
 		Long:  migrateLong,
 		Example: `  pgadvisory migrate up
   pgadvisory migrate status`,
-		RunE: func(*cobra.Command, []string) error { return usage("say up, down or status") },
+		RunE: func(*cobra.Command, []string) error { return usage("say up, down, status or export") },
 	}
-	cmd.AddCommand(a.migrateUp(), a.migrateDown(), a.migrateStatus())
+	cmd.AddCommand(a.migrateUp(), a.migrateDown(), a.migrateStatus(), a.migrateExport())
 	return cmd
 }
 

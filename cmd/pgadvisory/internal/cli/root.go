@@ -57,7 +57,6 @@ func (a *app) root() *cobra.Command {
 		Long:          rootLong,
 		Example:       rootExample,
 		Version:       version(),
-		Args:          cobra.NoArgs,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
@@ -73,7 +72,7 @@ func (a *app) root() *cobra.Command {
 	root.SetCompletionCommandGroupID(groupHelp)
 	root.AddCommand(
 		a.run(), a.ls(), a.key(), a.kill(),
-		a.migrate(), a.guard(), a.unguard(), a.grant(),
+		a.migrate(), a.guard(), a.guardBy(), a.unguard(), a.verify(), a.grant(), a.revoke(),
 		a.doctor(), a.man(),
 	)
 	return root

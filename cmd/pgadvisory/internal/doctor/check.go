@@ -34,7 +34,7 @@ func Check(ctx context.Context, config *pgxpool.Config, sessionPooler bool) (Rep
 		func(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
 			return lock(ctx, r, pool, sessionPooler)
 		},
-		server, vanishing, room, role, schema,
+		server, vanishing, room, role, schema, guards,
 	} {
 		switch err := look(ctx, &r, pool); {
 		case ctx.Err() != nil:

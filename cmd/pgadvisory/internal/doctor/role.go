@@ -9,8 +9,10 @@ import (
 	"strings"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/pgadvisory/pgadvisory/fencing"
 	"github.com/pgadvisory/pgadvisory/migrations"
 )
 
@@ -128,6 +130,33 @@ func privileges(ctx context.Context, r *Report, pool *pgxpool.Pool, usable bool,
 		r.note("use the pgadvisory that has installed it", "fencing is at version %d, and this program knows %d", version, newest)
 	default:
 		r.ok("fencing is at version %d, the newest", version)
+	}
+	return nil
+}
+
+// guards looks whether those of the database are whole.
+func guards(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
+	report, err := fencing.Verify(ctx, pool)
+	switch {
+	case errors.Is(err, fencing.ErrNotInstalled):
+		return nil // schema has said so
+	case err != nil:
+		var pg *pgconn.PgError
+		if errors.As(err, &pg) && pg.Code == "42501" {
+			r.note("run pgadvisory verify as the owner of the schema fencing", "the role may not look at the guards")
+			return nil
+		}
+		return err
+	}
+	problems := report.Problems
+	for _, table := range report.Tables {
+		problems = append(problems, table.Problems...)
+	}
+	for _, p := range problems {
+		r.problem(p.Fix, "%s", p.What)
+	}
+	if len(problems) == 0 {
+		r.ok("all guards are whole; guarded tables: %d", len(report.Tables))
 	}
 	return nil
 }

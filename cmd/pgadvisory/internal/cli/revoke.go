@@ -1,0 +1,30 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
+
+	"github.com/pgadvisory/pgadvisory/fencing"
+)
+
+func (a *app) revoke() *cobra.Command {
+	return &cobra.Command{
+		Use: "revoke ROLE", GroupID: groupFencing, Args: cobra.ExactArgs(1),
+		Short: "Take back what grant has given",
+		Long: `revoke takes from ROLE what grant has given it. It has to run as the schema's
+owner.`,
+		Example: `  pgadvisory revoke app`,
+		RunE: a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
+			role := pgx.Identifier{args[0]}.Sanitize()
+			if _, err := pool.Exec(ctx, "SELECT fencing.revoke_from($1::text::regrole)", role); err != nil {
+				return fencing.Translate(err)
+			}
+			fmt.Fprintf(cmd.OutOrStdout(), "%s may not use fencing any more\n", args[0])
+			return nil
+		}),
+	}
+}
