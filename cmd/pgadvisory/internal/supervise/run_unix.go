@@ -35,7 +35,7 @@ type run struct {
 	left     bool        // the watchdog has left the group
 
 	interrupted bool // this process got SIGINT
-	result   Result
+	result      Result
 }
 
 // Run runs a command in the group and returns when it has ended, and all that it
