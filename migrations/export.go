@@ -21,7 +21,8 @@ const (
 	Goose = "goose"
 	// GolangMigrate has a file for each direction: 000001_tokens.up.sql. Give
 	// it a table of versions of its own (x-migrations-table), or renumber the
-	// files after your own.
+	// files after your own. Leave x-multi-statement off. A version that failed is
+	// dirty for the tool, but nothing of it is there: force the one before it.
 	GolangMigrate = "golang-migrate"
 	// Tern has up and down in one file: 001_tokens.sql. Give it a table of
 	// versions of its own (version_table), or renumber the files after your own.
@@ -62,9 +63,11 @@ func export(format string, number int, name, title string, content []byte) []Fil
 	up, down := split(content)
 	switch format {
 	case GolangMigrate:
+		// Sends a file as one query, which is one transaction. After an error in
+		// one that the file begins itself, the tool could not give its lock back.
 		return []File{
-			{fmt.Sprintf("%06d_%s.down.sql", number, title), transaction(down)},
-			{fmt.Sprintf("%06d_%s.up.sql", number, title), transaction(up)},
+			{fmt.Sprintf("%06d_%s.down.sql", number, title), down},
+			{fmt.Sprintf("%06d_%s.up.sql", number, title), up},
 		}
 	case Tern: // makes a transaction of it itself
 		return []File{{fmt.Sprintf("%03d_%s.sql", number, title), slices.Concat(up, []byte("\n---- create above / drop below ----\n\n"), down)}}
@@ -93,11 +96,7 @@ func split(content []byte) (up, down []byte) {
 	return append(bytes.TrimSpace(up), '\n'), append(bytes.TrimSpace(down), '\n')
 }
 
-func transaction(sql []byte) []byte {
-	return slices.Concat([]byte("BEGIN;\n\n"), sql, []byte("\nCOMMIT;\n"))
-}
-
-// script stops at the first error, also where psql would go on.
+// script is one transaction and stops at the first error, where psql would go on.
 func script(sql []byte) []byte {
-	return slices.Concat([]byte("\\set ON_ERROR_STOP on\n"), transaction(sql))
+	return slices.Concat([]byte("\\set ON_ERROR_STOP on\nBEGIN;\n\n"), sql, []byte("\nCOMMIT;\n"))
 }
