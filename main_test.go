@@ -26,7 +26,7 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	childproc.Main(map[string]childproc.Role{"exporter": exporter, "worker": worker})
+	childproc.Main(map[string]childproc.Role{"exporter": exporter, "worker": worker, "migrator": migrator})
 	pgtest.Main(m)
 }
 
