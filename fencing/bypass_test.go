@@ -71,6 +71,59 @@ var detours = map[string]struct {
 		},
 		run: []string{`SET LOCAL search_path = evil, pg_catalog, public`, `DELETE FROM exports`},
 	},
+	"functions of the session's own": {
+		prepare: []string{`CREATE SCHEMA evil`},
+		run: []string{
+			`CREATE FUNCTION pg_temp.hashtextextended(text, bigint) RETURNS bigint LANGUAGE sql AS 'SELECT 1::bigint'`,
+			`CREATE FUNCTION pg_temp.current_setting(text, boolean) RETURNS text LANGUAGE sql AS $$ SELECT '{"nightly": 2}' $$`,
+			`CREATE FUNCTION pg_temp.less(bigint, bigint) RETURNS boolean LANGUAGE sql AS 'SELECT false'`,
+			`CREATE OPERATOR pg_temp.< (leftarg = bigint, rightarg = bigint, function = pg_temp.less)`,
+			`CREATE OPERATOR evil.< (leftarg = bigint, rightarg = bigint, function = pg_temp.less)`,
+			`SET LOCAL search_path = pg_temp, evil, pg_catalog, public`, `DELETE FROM exports`,
+		},
+	},
+	"domain and type of the session's own": {
+		run: []string{
+			`CREATE DOMAIN pg_temp.bigint AS text`, `CREATE DOMAIN pg_temp.jsonb AS text`,
+			`SET LOCAL search_path = pg_temp, pg_catalog, public`, `DELETE FROM exports`,
+		},
+	},
+	"trigger of a view": {
+		prepare: []string{
+			`CREATE VIEW v AS SELECT 1 AS id`,
+			`CREATE FUNCTION instead() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN INSERT INTO exports VALUES (new.id); RETURN new; END $$`,
+			`CREATE TRIGGER instead INSTEAD OF INSERT ON v FOR EACH ROW EXECUTE FUNCTION instead()`,
+		},
+		run: []string{`INSERT INTO v VALUES (9)`},
+	},
+	"rule of a view": {
+		prepare: []string{`CREATE VIEW v AS SELECT 1 AS id`, `CREATE RULE r AS ON INSERT TO v DO INSTEAD INSERT INTO exports VALUES (new.id)`},
+		run:     []string{`INSERT INTO v VALUES (9)`},
+	},
+	"deferred trigger": {
+		prepare: []string{
+			parentSQL,
+			`CREATE FUNCTION follow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN DELETE FROM exports; RETURN NULL; END $$`,
+			`CREATE CONSTRAINT TRIGGER follow AFTER INSERT ON batch DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION follow()`,
+		},
+		run: []string{`INSERT INTO batch VALUES (9)`},
+	},
+	"deferred trigger of the table itself": {
+		prepare: []string{
+			`CREATE FUNCTION follow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN IF pg_trigger_depth() < 2 THEN DELETE FROM exports; END IF; RETURN NULL; END $$`,
+			`CREATE CONSTRAINT TRIGGER follow AFTER INSERT ON exports DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION follow()`,
+		},
+		run: []string{`INSERT INTO exports VALUES (9)`},
+	},
+	"locks given back": {
+		run: []string{`SELECT pg_advisory_unlock_all()`, `DELETE FROM exports`},
+	},
+	"cursor": {
+		run: []string{
+			`DO $$ DECLARE c CURSOR FOR SELECT * FROM exports FOR UPDATE; r record; BEGIN
+				OPEN c; FETCH c INTO r; UPDATE exports SET note = 'by cursor' WHERE CURRENT OF c; END $$`,
+		},
+	},
 	"tables that shadow the marks": {
 		run: []string{
 			`CREATE TEMP TABLE resource ON COMMIT DROP AS SELECT 'nightly'::text AS name, 1::bigint AS mark`,
@@ -126,6 +179,50 @@ func TestGuard_isNotPassedByABlockThatSwallowsTheRefusal(t *testing.T) {
 		return err
 	}))
 	require.Equal(t, "(1,one) (2,two)", b.contents(t, "exports"))
+}
+
+// A trigger that drops the rows comes after the check, or before a check of no
+// rows: nothing is written then.
+func TestGuard_checksWhatOtherTriggersDrop(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	b.exec(t, `CREATE TABLE orders (tenant text);
+		CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+		CREATE TRIGGER a BEFORE INSERT ON exports FOR EACH STATEMENT EXECUTE FUNCTION nothing();
+		CREATE TRIGGER b BEFORE INSERT ON exports FOR EACH ROW EXECUTE FUNCTION nothing();
+		CREATE TRIGGER a BEFORE INSERT ON orders FOR EACH STATEMENT EXECUTE FUNCTION nothing();
+		CREATE TRIGGER b BEFORE INSERT ON orders FOR EACH ROW EXECUTE FUNCTION nothing()`)
+	require.NoError(t, fencing.GuardBy(t.Context(), b.pool, "orders", "tenant"))
+	old, _ := b.superseded(t, "nightly")
+	require.ErrorIs(t, old.InTx(t.Context(), b.pool, write(t.Context(), "exports", 3)), fencing.ErrStale)
+	b.exec(t, `INSERT INTO orders VALUES ('a')`)
+	require.Equal(t, "(1,one) (2,two)", b.contents(t, "exports"))
+	require.Empty(t, b.contents(t, "orders"))
+}
+
+// What a holder has written is shared with the next one only when it ends, by
+// whatever means it tries to give the locks back.
+func TestGuard_holdsTheMarkUntilTheTransactionEnds(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	b.lock(t, b.fencer, "nightly")
+	tx, err := b.pool.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(t.Context()) }()
+	require.NoError(t, fencing.Stamp(t.Context(), tx, "nightly", 1))
+	require.NoError(t, write(t.Context(), "exports", 3)(tx))
+	for _, sql := range []string{
+		`SELECT pg_advisory_unlock_all()`,
+		`SELECT pg_advisory_unlock_shared(hashtextextended('nightly', 1))`,
+		`SAVEPOINT s; UPDATE exports SET note = 'x'; ROLLBACK TO s`,
+		`DO $$ BEGIN DELETE FROM exports; RAISE division_by_zero; EXCEPTION WHEN division_by_zero THEN NULL; END $$`,
+	} {
+		_, err = tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+		require.True(t, one[bool](t, b.observer, `SELECT NOT pg_try_advisory_lock(hashtextextended('nightly', 1))`), sql)
+	}
 }
 
 // Reads, and what a foreign key reads, are nobody's business.

@@ -62,8 +62,9 @@ func TestGrantTo_givesNothingByWhichAMarkOrAGuardCouldBeMoved(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.guarded(t, "exports", "nightly")
+	b.exec(t, `CREATE TABLE imports (id int, tenant text)`)
 	role := b.role(t)
-	b.exec(t, `GRANT ALL ON exports TO `+role)
+	b.exec(t, `GRANT ALL ON exports, imports TO `+role)
 	b.exec(t, `SELECT fencing.grant_to($1::text::regrole)`, role)
 	current := b.lock(t, b.fencer, "nightly")
 	before := b.contents(t, "fencing.resource")
@@ -84,13 +85,25 @@ func TestGrantTo_givesNothingByWhichAMarkOrAGuardCouldBeMoved(t *testing.T) {
 		`ALTER TABLE exports DISABLE TRIGGER fencing_guard`,
 		`ALTER TABLE exports DISABLE TRIGGER ALL`,
 		`SELECT fencing.unguard('exports')`,
+		`SELECT fencing.record('exports', NULL, NULL, NULL, false)`,
+		`SELECT fencing.record('imports', 'hourly', NULL, '', true)`,
+		`SELECT fencing.guard('imports', 'hourly')`,
+		`SELECT fencing.guard_by('imports', 'tenant')`,
+		`SELECT fencing.start('imports', 'hourly', NULL, '')`,
+		`SELECT fencing.complete('imports', 'hourly', NULL, '')`,
+		`SELECT fencing.check_write('nightly', 'INSERT', 'public', 'exports')`,
+		`SELECT fencing.check_value('nightly', 'tenant', '', 'INSERT', 'public', 'exports')`,
+		`SELECT fencing.rebase()`,
+		`INSERT INTO fencing.guarded (target, resource) VALUES ('imports', 'hourly')`,
+		`DELETE FROM fencing.guarded`,
+		`UPDATE fencing.origin SET epoch_base = 0`,
 		`SET session_replication_role = replica`,
 		`CREATE OR REPLACE FUNCTION fencing.check_statement() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END'`,
 		`ALTER FUNCTION fencing.check_statement() RESET ALL`,
 		`DROP FUNCTION fencing.check_statement() CASCADE`,
 		`CREATE TABLE fencing.mine (id int)`,
 		`DROP SCHEMA fencing CASCADE`,
-		`ALTER TABLE exports RENAME TO imports`,
+		`ALTER TABLE exports RENAME TO elsewhere`,
 		`DROP TABLE exports`,
 	} {
 		_, err := pool.Exec(t.Context(), sql)
@@ -99,7 +112,10 @@ func TestGrantTo_givesNothingByWhichAMarkOrAGuardCouldBeMoved(t *testing.T) {
 		require.Equal(t, "42501", pgErr.Code, "%s: %s", sql, pgErr.Message)
 	}
 	require.Equal(t, before, b.contents(t, "fencing.resource"))
-	_, err := pool.Exec(t.Context(), `INSERT INTO exports VALUES (3)`)
+	report, err := fencing.Verify(t.Context(), pool)
+	require.NoError(t, err)
+	require.Equal(t, &fencing.Report{Tables: []fencing.TableReport{{Table: "public.exports", Resource: "nightly"}}}, report)
+	_, err = pool.Exec(t.Context(), `INSERT INTO exports VALUES (3)`)
 	require.ErrorIs(t, fencing.Translate(err), fencing.ErrUnstamped)
 	require.NoError(t, current.InTx(t.Context(), b.pool, write(t.Context(), "exports", 3)))
 }

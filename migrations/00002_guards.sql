@@ -336,7 +336,7 @@ AS $$
     SELECT DISTINCT CASE WHEN c.relispartition
             THEN format('%s was attached later: a TRUNCATE of it is not checked, and its rows are checked one by one', w.member)
             ELSE format('%s became a child later: what is written to it directly is not checked', w.member) END, call.guard
-        FROM compared w JOIN pg_class c ON c.oid = w.member, call WHERE w.is_new
+        FROM compared w JOIN pg_class c ON c.oid = w.member, call WHERE w.is_new AND c.relkind IN ('r', 'p')
     UNION ALL
     SELECT format('trigger %s of %s ', w.name, w.member) || CASE
             WHEN w.found IS NULL THEN 'is missing'
@@ -346,7 +346,8 @@ AS $$
             WHEN w.is_state = 'A' THEN 'checks each row a second time where session_replication_role is replica'
             WHEN w.is_state = 'R' THEN 'fires only where session_replication_role is replica'
             ELSE 'does not fire where session_replication_role is replica' END,
-            CASE WHEN w.is_other THEN format('DROP TRIGGER %I ON %s; ', w.name, w.member) ELSE '' END || call.guard
+            CASE WHEN w.is_other THEN (SELECT string_agg(format('DROP TRIGGER %I ON %s; ', o.name, o.member), '') FROM compared o WHERE o.is_other)
+            ELSE '' END || call.guard
         FROM compared w, call WHERE NOT w.is_new AND (w.found IS NULL OR w.is_state <> w.state OR w.is_other)
     UNION ALL
     SELECT format('trigger %s of %s does not belong there', t.tgname, f.member), format('DROP TRIGGER %I ON %s', t.tgname, f.member)
@@ -390,7 +391,7 @@ BEGIN
         THEN
             -- A table that is partitioned by other columns was attached.
             EXECUTE format('DROP TRIGGER %I ON %s', w.name, w.member);
-            found := NULL;
+            found.definition := NULL;
         END IF;
         IF found.definition <> w.definition THEN
             RAISE EXCEPTION '% has another trigger % already', w.member, w.name USING
@@ -599,7 +600,8 @@ AS $$
         FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND c.relpersistence <> 'p'
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has triggers, rules or row security: they can change or hide marks', 'remove them'
-        FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND (c.relrowsecurity OR c.relhasrules
+        FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND (c.relrowsecurity
+            OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
             OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal))
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, format('the function %s has another owner than the schema, who can change what it does', p.oid::regprocedure),
