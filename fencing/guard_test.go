@@ -29,6 +29,7 @@ func TestGuard_refusesWhatItCantGuard(t *testing.T) {
 		"index":              {`CREATE TABLE a (id int); CREATE INDEX i ON a (id)`, `i`, "42809", `is not a table of this database`},
 		"partition":          {partitionSQL, `p1`, "42809", `p1 can't be guarded alone: it belongs to public.p`},
 		"inheritance child":  {inheritSQL, `child`, "42809", `child can't be guarded alone: it belongs to public.parent`},
+		"two parents":        {inheritSQL + `; CREATE TABLE other (id int); ALTER TABLE child INHERIT other`, `parent`, "42809", `public.child belongs to public.other as well`},
 		"foreign partition":  {partitionSQL + `; ` + foreignSQL + `; CREATE FOREIGN TABLE p2 PARTITION OF p FOR VALUES FROM (1) TO (2) SERVER s`, `p`, "42809", `public.p2 is not a table`},
 		"unlogged partition": {partitionSQL + `; CREATE UNLOGGED TABLE p2 PARTITION OF p FOR VALUES FROM (1) TO (2)`, `p`, "42809", `public.p2 is temporary or unlogged`},
 		"fencing_token text": {`CREATE TABLE t (fencing_token text)`, `t`, "42804", `the column fencing_token of public.t is not a bigint`},

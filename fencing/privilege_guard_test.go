@@ -80,6 +80,41 @@ func TestGuardBy_runsNothingOfTheTablesOwnerWithMoreRights(t *testing.T) {
 	b.exec(t, `DROP SCHEMA mine CASCADE`) // a cast belongs to no role
 }
 
+// Nor does who may only lock, by a trigger of its own that calls the same
+// functions.
+func TestGuardBy_readsNothingButTheRowsOfItsStatement(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	role, pool := b.ownerOf(t, "mine")
+	b.exec(t, `SELECT fencing.grant_to($1::text::regrole)`, role)
+	conn, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	defer conn.Release()
+	_, err = conn.Exec(t.Context(), `
+		CREATE TABLE ran (as_role name);
+		GRANT INSERT ON ran TO PUBLIC;
+		CREATE FUNCTION evil() RETURNS text LANGUAGE plpgsql AS
+			$$ BEGIN INSERT INTO mine.ran VALUES (current_user); RETURN 'a'; END $$;
+		CREATE TABLE orders (tenant text);
+		CREATE TRIGGER t AFTER INSERT ON orders FOR EACH STATEMENT EXECUTE FUNCTION fencing.check_rows('tenant', '');
+		CREATE TEMP VIEW fencing_new AS SELECT mine.evil() AS tenant`)
+	require.NoError(t, err)
+	for _, sql := range []string{
+		`INSERT INTO orders VALUES ('a')`,
+		`DO $$ BEGIN INSERT INTO orders VALUES ('a'); EXCEPTION WHEN insufficient_privilege THEN NULL; END $$`,
+	} {
+		_, err = conn.Exec(t.Context(), `BEGIN; SELECT fencing.stamp('a', 1); `+sql)
+		requireCode(t, err, "42710")
+		_, err = conn.Exec(t.Context(), `ROLLBACK`)
+		require.NoError(t, err)
+	}
+	_, err = conn.Exec(t.Context(), `DROP VIEW fencing_new`)
+	require.NoError(t, err)
+	_, err = conn.Exec(t.Context(), `INSERT INTO orders VALUES ('a')`)
+	requireCode(t, err, "42P01")
+	require.Empty(t, b.contents(t, "mine.ran"))
+}
+
 func TestGuard_isForTheOwnerOfTheWholeFamily(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -132,7 +167,11 @@ func TestOnDDL_keepsAGuardedTableFromBecomingAPart(t *testing.T) {
 	b := setup(t)
 	b.exec(t, eventTriggerSQL)
 	b.exec(t, `CREATE TABLE x (id int, tenant text) PARTITION BY RANGE (id); CREATE TABLE y (id int, tenant text) PARTITION BY LIST (tenant)`)
-	b.exec(t, `CREATE TABLE z (id int, tenant text)`)
+	b.exec(t, `CREATE TABLE z (id int, tenant text); CREATE TABLE parent (id int); CREATE TABLE child () INHERITS (parent); CREATE TABLE other (id int)`)
+	require.NoError(t, fencing.Guard(t.Context(), b.pool, "parent", "nightly"))
+	_, err := b.observer.Exec(t.Context(), `ALTER TABLE child INHERIT other`)
+	requireCode(t, err, "55000")
+	require.ErrorContains(t, err, "public.child is guarded and can't become a part of public.other")
 	for _, table := range []string{"x", "z"} {
 		require.NoError(t, fencing.Guard(t.Context(), b.pool, table, "nightly"))
 		_, err := b.observer.Exec(t.Context(), `ALTER TABLE y ATTACH PARTITION `+table+` DEFAULT`)

@@ -139,6 +139,10 @@ var harms = map[string]harm{
 		ddl: familySQL + `; CREATE TABLE y (id int, tenant text) PARTITION BY LIST (tenant)`, sql: `ALTER TABLE y ATTACH PARTITION x DEFAULT`,
 		what: []string{"public.x belongs to public.y: what is written by way of it is not checked"},
 	},
+	"child with another parent": {
+		ddl: inheritXSQL + `; CREATE TABLE y (id int, tenant text)`, sql: `ALTER TABLE part INHERIT y`,
+		what: []string{"public.part belongs to public.y: what is written by way of it is not checked"}, fixed: true,
+	},
 	"column renamed": {
 		ddl: plainSQL, byTenant: true, sql: `ALTER TABLE x RENAME tenant TO customer`,
 		what: []string{"public.x has no column tenant: every write is refused"},

@@ -114,6 +114,13 @@ DECLARE
         ELSE format('SELECT %1$s FROM fencing_old UNION SELECT %1$s FROM fencing_new', named) END;
     value text;
 BEGIN
+    -- Of a trigger without transition tables, a view of the session's own would
+    -- be read in their place, with the rights of this function.
+    IF to_regclass('pg_temp.fencing_old') IS NOT NULL OR to_regclass('pg_temp.fencing_new') IS NOT NULL THEN
+        RAISE EXCEPTION '% on %.% refused: the session has a temporary fencing_old or fencing_new', tg_op, quote_ident(tg_table_schema), quote_ident(tg_table_name) USING
+            ERRCODE = '42710',
+            HINT = 'Drop it, or give it another name.';
+    END IF;
     FOR value IN EXECUTE rows || ' ORDER BY value' LOOP
         PERFORM fencing.check_value(value, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
     END LOOP;
@@ -360,9 +367,11 @@ AS $$
     SELECT format('%s is a foreign table: what is written where it comes from is not checked', f.member), format('detach %s from %s', f.member, target)
         FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member WHERE c.relkind NOT IN ('r', 'p')
     UNION ALL
-    SELECT format('%s belongs to %s: what is written by way of it is not checked', target, i.inhparent::regclass),
-        format('%s; then guard %s', call.unguard, i.inhparent::regclass)
-        FROM pg_inherits i, call WHERE i.inhrelid = target
+    SELECT format('%s belongs to %s: what is written by way of it is not checked', f.member, i.inhparent::regclass),
+        CASE WHEN f.depth = 0 THEN format('%s; then guard %s', call.unguard, i.inhparent::regclass)
+            ELSE format('ALTER TABLE %s NO INHERIT %s', f.member, i.inhparent::regclass) END
+        FROM fencing.family(target) f JOIN pg_inherits i ON i.inhrelid = f.member, call
+        WHERE i.inhparent NOT IN (SELECT o.member FROM fencing.family(target) o)
     UNION ALL
     SELECT format('%s has no column %I: every write is refused', target, by_column),
         format('give the column its name back, or %s and guard the table by another', call.unguard)
@@ -459,6 +468,14 @@ BEGIN
         RAISE EXCEPTION '% can''t be guarded: % is temporary or unlogged', target, other.name USING
             ERRCODE = '42809',
             DETAIL = 'A crash empties an unlogged table, whoever holds the lock.';
+    END IF;
+    SELECT f.member AS name, i.inhparent::regclass AS parent INTO other
+      FROM fencing.family(target) f JOIN pg_inherits i ON i.inhrelid = f.member
+     WHERE i.inhparent NOT IN (SELECT o.member FROM fencing.family(target) o) LIMIT 1;
+    IF other.name IS NOT NULL THEN
+        RAISE EXCEPTION '% can''t be guarded: % belongs to % as well', target, other.name, other.parent USING
+            ERRCODE = '42809',
+            DETAIL = format('What is written by way of %s would not be checked.', other.parent);
     END IF;
     SELECT a.attrelid::regclass AS name INTO other
       FROM fencing.family(target) f JOIN pg_attribute a ON a.attrelid = f.member
@@ -656,9 +673,10 @@ BEGIN
             IF g.target IS NOT NULL AND EXISTS (SELECT FROM fencing.family(root) f WHERE NOT EXISTS (SELECT FROM fencing.triggers(f.member))) THEN
                 PERFORM fencing.complete(g.target, g.resource, g.by_column, g.prefix);
             END IF;
-            SELECT m.* INTO g FROM fencing.guarded m JOIN fencing.family(root) f ON f.member = m.target WHERE m.target <> root;
+            SELECT m.target, f.member INTO g FROM fencing.guarded m, fencing.family(m.target) f
+             WHERE m.target <> root AND f.member IN (SELECT r.member FROM fencing.family(root) r) ORDER BY f.depth LIMIT 1;
             IF g.target IS NOT NULL THEN
-                RAISE EXCEPTION '% is guarded and can''t become a part of %', g.target, root USING
+                RAISE EXCEPTION '% is guarded and can''t become a part of %', g.member, root USING
                     ERRCODE = '55000',
                     HINT = format('Remove the guard first, SELECT fencing.unguard(%L), and guard %s afterwards.', g.target, root);
             END IF;
