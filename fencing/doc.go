@@ -36,44 +36,60 @@
 //
 // # What it does not
 //
-// The owner of a guarded table, and superusers, can drop or disable its triggers,
-// rewrite the table or drop it; an application should connect as neither. [Verify]
-// finds what they have switched off. Reads are not refused. What is outside of the
-// database can compare tokens only if it can compare numbers: hand them on.
+// The owner of a guarded table, and superusers, can drop or disable the
+// triggers, rewrite the table, or make it a part of another, through which it is
+// written unchecked; an application should connect as neither. [Verify] tells
+// what was switched off, but not what was switched on again since. Reads are not
+// refused. What is outside of the database can compare tokens only if it can
+// compare numbers: hand them on.
 //
-// Any role that may lock (fencing.grant_to) can stamp with any token, its own or
-// not: the fence is against mistakes and not against lies. To supersede a
-// holder it must have the lock first, which the server gives to one session at a
-// time; with a free lock, it can make the tokens of past holders worthless.
+// What logical replication applies is not checked, because it was where it comes
+// from: guard the publisher. Sessions that set session_replication_role
+// themselves are checked.
 //
 // A resource is forgotten, and its tokens begin anew, when the schema is removed
-// or its row is deleted from fencing.resource by the schema's owner.
-//
-// A copy of the database, by a dump or as a template, carries the tokens as of
-// its time, and those that the original issues later are issued there again.
-// Verify reports a copy; SELECT fencing.rebase() puts its tokens above. Two standbys
-// that are promoted from one primary, both of them, issue the same tokens.
+// or its row is deleted from fencing.resource by the schema's owner. A copy of the
+// database, by a dump or as a template, carries marks as of its time: what the
+// original issues later is issued there again, until fencing.rebase() is called
+// there, as Verify says. Two standbys that are promoted from one primary, both of
+// them, issue the same tokens.
 //
 // # Partitions and children
 //
-// A guard covers a table and all that is below it when Guard is called. For a
-// partition that is attached later, the rows are checked one by one, which is
-// slow, and TRUNCATE of that partition is not; what is written directly to a table
-// that is made a child later is not checked. Call Guard again after each, or let a
-// superuser create an event trigger that does:
+// [Guard] and [GuardBy] guard all that belongs to a table at that time. What is
+// added later is guarded by calling them again, and until then Verify says so:
+// the rows of a new partition are checked one by one, and a TRUNCATE of it is
+// not; what is written to a new child directly is not checked at all. A
+// superuser can have it guarded at once, in the same transaction:
 //
 //	CREATE EVENT TRIGGER fencing ON ddl_command_end
-//		WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE') EXECUTE FUNCTION fencing.on_ddl()
+//	    WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE') EXECUTE FUNCTION fencing.on_ddl();
+//
+// Roles that add partitions to a guarded table need the schema then, by
+// fencing.grant_to; others are left alone.
 //
 // A guarded table can't be attached to another: PostgreSQL refuses, and names the
 // trigger fencing_unguard_first. Remove the guard, attach it, and guard the whole.
 // For a partitioned table only the event trigger refuses that; Verify reports it.
 //
-// # Replication
+// # Privileges
 //
-// What logical replication applies to a guarded table is not checked: it was,
-// where it comes from. Guard the publisher. Sessions that set
-// session_replication_role themselves are checked.
+// A role needs nothing but SELECT fencing.grant_to('app') to lock, to stamp and
+// to read what Verify reports; fencing.revoke_from takes it back. It can't move a
+// mark, draw a number, change a guard or write to this schema. What it can do,
+// with no more than that:
+//
+//   - Supersede a holder whose lock it gets: fencing.issue draws a token for the
+//     session that holds the resource's advisory lock, and for no other. As long
+//     as the holder's session has the lock, nobody else's does.
+//   - Stamp with a token that it was told or has read, as the holder of it. Marks
+//     are readable for whoever may use the schema: tokens keep those out who are
+//     late, not those who lie. Privileges on the guarded table do that.
+//   - Keep others from locking, by holding the advisory lock of any resource; in
+//     PostgreSQL every role can.
+//
+// The owner of a table, with the same grant, guards and unguards it. Guard and
+// Unguard ask for nothing that belongs to the schema's owner.
 //
 // # When not to use it
 //
@@ -82,10 +98,12 @@
 //
 // # Cost
 //
-// A guarded statement costs one look at one row, however many rows it writes;
-// with GuardBy one look for each resource among its rows. Its transaction holds one
-// shared advisory lock for each resource until it ends (pg_locks; the manual,
-// section 13.3.5), on hashtextextended(resource, 1), and in repeatable read and
-// serializable a row lock too. Drawing a token is one durable commit, on the
+// A statement on a table of [Guard] costs one look at one row, however many rows
+// it writes; on a table of [GuardBy] one for each resource among its rows. Where
+// an UPDATE or MERGE sets the columns by which such a table is partitioned, and
+// in partitions that were added later, each row is looked at. Until the transaction
+// ends it shares one advisory lock for each resource (the manual, section 13.3.5),
+// on hashtextextended(resource, 1); in repeatable read and serializable the mark's
+// row is locked FOR SHARE besides. Drawing a token is one durable commit, on the
 // server, in the round trip that grants the lock.
 package fencing

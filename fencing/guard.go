@@ -46,9 +46,11 @@ func Guard(ctx context.Context, db Executor, table, resource string) error {
 // transaction must be stamped with to write the row. An UPDATE that gives the
 // column another value needs the stamps of both; a row in which it is NULL can't
 // be written, and the table can't be truncated. The column must be of a text, an
-// integer, a boolean, an enum or uuid.
+// integer, a boolean, an enum or uuid, or of a domain over one; texts name the same
+// resource only if they are the same byte for byte, whatever the collation says.
 //
-// The check comes after the statement, once for each resource among its rows.
+// The check comes after the statement, once for each resource among its rows; a
+// statement that writes no row needs no stamp.
 // Renaming the column makes every write fail, until the table is guarded anew.
 // In SQL: SELECT fencing.guard_by('public.orders', 'tenant').
 func GuardBy(ctx context.Context, db Executor, table, column string) error {
