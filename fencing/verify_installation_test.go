@@ -56,7 +56,6 @@ var installationHarms = map[string]struct {
 const (
 	sequenceProblem = "the sequence fencing.token does not count one by one, or cycles, or counts too far"
 	marksProblem    = "the table fencing.resource has triggers, rules or row security: they can change or hide marks"
-	copyProblem     = "this database is a copy: the original may have issued tokens that are not known here"
 )
 
 func TestVerify_findsWhatHappenedToTheInstallation(t *testing.T) {
