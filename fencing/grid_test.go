@@ -170,43 +170,54 @@ func (g *grid) check(t *testing.T, c cell) {
 	t.Helper()
 	want := c.verdict()
 	stamp := g.claim(t, c.claim)
-	err := g.do(t, fmt.Sprintf(`BEGIN ISOLATION LEVEL %s; %s`, c.level, stamp), c)
-	done := err == nil
-	if done {
+	var overtake func()
+	if c.claim == "overtaken" {
+		overtake = func() { g.issue(t) }
+	}
+	err := transact(t, g.writer, fmt.Sprintf(`BEGIN ISOLATION LEVEL %s; %s`, c.level, stamp), writes[c.write], shapes[c.shape].target, overtake)
+	after := contentsAfter(t, g.writer)
+	g.endClaim(t, c.claim)
+	if err == nil {
 		require.Contains(t, []verdict{ok, open}, want, "%v: was done", c)
-		require.NotEqual(t, g.before, g.contents(t), "%v: nothing was done", c)
+		require.NotEqual(t, g.before, after, "%v: nothing was done", c)
+		g.restore(t)
 	} else {
 		requireVerdict(t, want, err, c)
+		require.Equal(t, g.before, after, "%v", c)
 	}
-	g.endClaim(t, c.claim)
-	if done {
-		g.restore(t)
-	}
-	require.Equal(t, g.before, g.contents(t), "%v", c)
 }
 
-// do runs the transaction of a cell, in as few messages as it takes.
-func (g *grid) do(t *testing.T, begin string, c cell) error {
+// transact runs a transaction in as few messages as it takes. Between its begin
+// and the write, overtake runs, if any.
+func transact(t *testing.T, conn *pgx.Conn, begin string, w wayToWrite, target string, overtake func()) error {
 	t.Helper()
-	w, target := writes[c.write], shapes[c.shape].target
-	var err error
-	if w.data == "" && c.claim != "overtaken" {
-		_, err = g.writer.Exec(t.Context(), begin+`; `+fmt.Sprintf(w.sql, target)+`; COMMIT`)
-	} else {
-		_, err = g.writer.Exec(t.Context(), begin)
-		require.NoError(t, err)
-		if c.claim == "overtaken" {
-			g.issue(t)
-		}
-		if err = w.run(t.Context(), g.writer, target); err == nil {
-			_, err = g.writer.Exec(t.Context(), `COMMIT`)
-		}
+	if w.data == "" && overtake == nil {
+		_, err := conn.Exec(t.Context(), begin+`; `+fmt.Sprintf(w.sql, target)+`; COMMIT`)
+		return err
 	}
-	if err != nil {
-		_, rollbackErr := g.writer.Exec(t.Context(), `ROLLBACK`)
-		require.NoError(t, rollbackErr)
+	_, err := conn.Exec(t.Context(), begin)
+	require.NoError(t, err)
+	if overtake != nil {
+		overtake()
 	}
+	if err := w.run(t.Context(), conn, target); err != nil {
+		return err
+	}
+	_, err = conn.Exec(t.Context(), `COMMIT`)
 	return err
+}
+
+// contentsAfter ends a transaction that has failed, if there is one, and says
+// what is in x.
+func contentsAfter(t *testing.T, conn *pgx.Conn) string {
+	t.Helper()
+	end := ``
+	if conn.PgConn().TxStatus() != 'I' {
+		end = `ROLLBACK; `
+	}
+	results, err := conn.PgConn().Exec(t.Context(), end+gridContentsSQL).ReadAll()
+	require.NoError(t, err)
+	return string(results[len(results)-1].Rows[0][0])
 }
 
 // claim is how a transaction gets its stamps.

@@ -79,24 +79,23 @@ func requireStamped(t *testing.T, b *bundle, schema, shape string, by bool) {
 	} else {
 		require.NoError(t, fencing.Guard(t.Context(), conn, "x", schema+"/a"))
 	}
-	fencer := b.another(t)
-	lease := b.lock(t, fencer, schema+"/a")
+	_, err = conn.Exec(t.Context(), `SELECT pg_advisory_lock(hashtextextended($1, 0))`, schema+"/a")
+	require.NoError(t, err)
+	tokens := &grid{owner: conn, resource: schema + "/a"}
+	tokens.issue(t)
 	for _, write := range slices.Sorted(maps.Keys(stampedWrites)) {
 		w := stampedWrites[write]
 		if b.db.Server.Version() < w.since {
 			t.Logf("%s: not applicable: the server is older", write)
 			continue
 		}
-		require.NoError(t, lease.InTx(t.Context(), conn, func(tx pgx.Tx) error {
-			_, err := tx.Exec(t.Context(), fmt.Sprintf(`DELETE FROM x; INSERT INTO %s (id, tenant) SELECT 1, 'a' WHERE %t`, target, w.changes))
-			return err
-		}))
-		require.NoError(t, lease.Unlock(t.Context()))
-		lease = b.lock(t, fencer, schema+"/a")
-		require.NoError(t, lease.InTx(t.Context(), conn, func(tx pgx.Tx) error { return w.run(t.Context(), tx.Conn(), target) }), write)
-		require.Equal(t, lease.Token(), one[fencing.Token](t, conn, `SELECT fencing_token FROM x WHERE id = 1`), write)
+		_, err = conn.Exec(t.Context(), fmt.Sprintf(`BEGIN; %s; DELETE FROM x; INSERT INTO %s (id, tenant) SELECT 1, 'a' WHERE %t; COMMIT`,
+			tokens.claim(t, "fresh"), target, w.changes))
+		require.NoError(t, err, write)
+		tokens.issue(t)
+		require.NoError(t, transact(t, conn, `BEGIN; `+tokens.claim(t, "fresh"), w.wayToWrite, target, nil), write)
+		require.Equal(t, tokens.current, one[fencing.Token](t, conn, `SELECT fencing_token FROM x WHERE id = 1`), write)
 	}
-	require.NoError(t, lease.Unlock(t.Context()))
 }
 
 func TestGuard_keepsTheColumnWhileTheTableIsGuarded(t *testing.T) {

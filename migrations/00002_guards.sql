@@ -290,7 +290,7 @@ AS $$
         UNION ALL
         SELECT oid, depth, depth > 1, 'fencing_guard_row_replica', CASE WHEN is_leaf OR depth % 2 = 0 THEN 'D' ELSE 'R' END,
             'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
-            FROM member, argument WHERE is_partition AND (depth > 1 OR NOT is_leaf)
+            FROM member, argument WHERE is_partition AND depth > 0 AND (depth > 1 OR NOT is_leaf)
         UNION ALL
         SELECT oid, depth, is_partition, 'zz_fencing_move', 'A', 'BEFORE UPDATE OF ' || keys.list,
             'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || argument.list || ')'
