@@ -33,6 +33,7 @@ AS $$
 DECLARE
     token   bigint := (nullif(current_setting('fencing.stamps', true), '')::jsonb ->> resource)::bigint;
     mark    bigint;
+    base    bigint;
     is_past boolean;
 BEGIN
     IF token IS NULL THEN
@@ -49,15 +50,18 @@ BEGIN
     PERFORM pg_advisory_xact_lock_shared(hashtextextended(resource, 1));
     IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
         -- This statement sees what was committed before the lock was granted.
-        SELECT r.mark INTO mark FROM fencing.resource r WHERE r.name = resource;
+        SELECT r.mark, (SELECT o.epoch_base FROM fencing.origin o) INTO mark, base FROM fencing.resource r WHERE r.name = resource;
     ELSE
         -- A snapshot that is older than the mark fails to serialize here. No
         -- weaker row lock does that.
-        SELECT r.mark INTO mark FROM fencing.resource r WHERE r.name = resource FOR SHARE;
+        SELECT r.mark, (SELECT o.epoch_base FROM fencing.origin o) INTO mark, base FROM fencing.resource r WHERE r.name = resource FOR SHARE;
+    END IF;
+    IF mark IS NULL THEN
+        SELECT o.epoch_base INTO base FROM fencing.origin o;
     END IF;
     -- The locks of before a promotion are gone, and of the holders of then a
     -- standby that lost the last marks can't tell who was superseded.
-    is_past := token > 0 AND token >> 43 < coalesce((SELECT o.epoch_base FROM fencing.origin o), 0)
+    is_past := token > 0 AND token >> 43 < coalesce(base, 0)
         + ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint - 1;
     IF NOT is_past AND (mark IS NULL OR token > mark) THEN
         RAISE EXCEPTION '% on %.% refused: token % was never issued for resource %',
