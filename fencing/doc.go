@@ -30,7 +30,8 @@
 //     durable before the caller learns of it, whatever synchronous_commit says;
 //     through setval and RESTART, because it is put above the last one; and
 //     through the promotion of a standby that lost the last tokens, because the
-//     timeline counts in its high bits.
+//     timeline counts in its high bits. A promotion ends all locks, and all
+//     tokens from before it are refused.
 //   - The checks are the database's own. Writers in other languages stamp with
 //     SELECT fencing.stamp('nightly-export', 7).
 //
