@@ -102,9 +102,12 @@ func (l *Locker) awaitIn(w *waiter, t tag) (result, error) {
 	if w.ctx.Err() != nil {
 		return result{}, ended(w.ctx)
 	}
-	ln, err := l.join(t, w)
+	ln, asks, err := l.join(t, w)
 	if err != nil {
 		return result{}, err
+	}
+	if asks {
+		l.contendFor(ln, w)
 	}
 	select {
 	case r := <-w.result:

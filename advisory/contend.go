@@ -11,61 +11,143 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
-// contend asks the server for the lock on behalf of those in the line, first
-// come first served, as long as there is somebody who could be served. It goes
-// by who is first at each step, because anyone may leave at any time.
+// contender asks the server on behalf of those in a line.
+type contender struct {
+	contest
+	locker *Locker
+	line   *line
+	asker  *waiter // on whose behalf the server was asked last
+
+	// self is the call whose own goroutine it runs on, which spares another one
+	// where the server answers at once; nil when it has a goroutine of its own.
+	// With a self it does nothing that self's context would not interrupt, nor
+	// anything that blocks once self has its answer or has left.
+	self *waiter
+}
+
+// contend goes on in the line in a goroutine of its own, on hold if there is one.
+// It ends when nobody waits whom it could serve; Close waits for it.
 func (l *Locker) contend(ln *line, hold *connhold.Hold) {
-	c := &contest{}
+	c := &contender{locker: l, line: ln}
 	if hold != nil {
-		c.hold = hold
 		c.become(hold, l)
 	}
+	c.goOn()
+}
+
+// contendFor goes on in the line on the goroutine of w's call, as far as that
+// can wait for it.
+func (l *Locker) contendFor(ln *line, w *waiter) {
+	c := &contender{locker: l, line: ln, self: w}
+	if !c.run() {
+		c.goOn()
+	}
+	l.work.Done()
+}
+
+func (c *contender) goOn() {
+	c.self = nil
+	c.locker.work.Go(func() { c.run() })
+}
+
+// run asks first come first served, as long as there is somebody who could be
+// served. It goes by who is first at each step, because anyone may leave at any
+// time. It reports false when it has to go on without a self.
+func (c *contender) run() bool {
+	l, ln := c.locker, c.line
 	for {
 		w, alone := l.next(ln)
 		var refusal error
 		switch {
+		case c.left:
+			if c.self != nil {
+				return false
+			}
+			c.step(c.asker, func() error { return c.try(context.Background(), l, c.asker.request) })
+			continue
 		case w == nil:
 			// nobody to refuse
 		case c.hold == nil:
-			if err := l.connectFor(ln, w, c); err != nil {
+			if c.mustLeave() {
+				return false
+			}
+			if err := c.connectFor(w); err != nil {
 				l.refuseConnecting(ln, w, err)
 			}
+			continue
+		case c.known == nil:
+			if c.self != nil {
+				return false
+			}
+			c.meetFor(w)
 			continue
 		case c.refusal != nil:
 			refusal, c.refusal = c.refusal, nil
 		case c.granted && c.shared != w.shared:
+			if c.self != nil {
+				return false
+			}
 			// Who asked in the other mode has left, and the grant is of no use.
 			c.giveBack(l)
 			continue
 		case !c.granted && w.try && w.asked:
 			refusal = fmt.Errorf("%w: another session holds the lock", ErrNotAcquired)
 		case !c.granted:
-			l.step(ln, w, c, func() error {
-				err := c.ask(w.ctx, l, w.request, c.asked && !w.try)
-				w.asked = err == nil
-				return err
-			})
+			if !c.askFor(w) {
+				return false
+			}
 			continue
 		case w.issue.IsZero() || c.issue == w.issue && c.receipt > 0:
-			l.serve(ln, w, c)
+			c.serve(w)
 			continue
 		case c.issue == w.issue && w.try:
 			refusal = fmt.Errorf("%w: %w", ErrNotAcquired, c.pending())
 		default:
-			l.step(ln, w, c, func() error { return c.makeReceipt(w.ctx, l, w.request) })
+			if c.self != nil {
+				return false
+			}
+			c.step(w, func() error { return c.makeReceipt(w.ctx, l, w.request) })
 			continue
 		}
 		if w != nil && !alone {
 			l.refuse(ln, w, refusal)
 			continue
 		}
+		if c.applied && c.self != nil {
+			return false
+		}
 		// The connection goes back before w is told: it may ask at once for
 		// another lock.
 		c.giveBack(l)
 		if l.finish(ln, w, refusal) {
-			return
+			return true
 		}
 	}
+}
+
+// mustLeave reports whether self has no reason to wait for anything any more.
+func (c *contender) mustLeave() bool {
+	return c.self != nil && (len(c.self.result) > 0 || c.self.ctx.Err() != nil)
+}
+
+// askFor asks the server on behalf of w. It reports false when that could keep
+// self.
+func (c *contender) askFor(w *waiter) bool {
+	wait, ctx := c.asked && !w.try, context.Background()
+	if c.self != nil {
+		if c.mustLeave() || !w.isShort(wait) {
+			return false
+		}
+		ctx = c.self.ctx
+	}
+	c.asker = w
+	c.step(w, func() error {
+		if w.isShort(wait) {
+			return c.try(ctx, c.locker, w.request)
+		}
+		return c.ask(w.ctx, c.locker, w.request, wait)
+	})
+	return true
 }
 
 // next returns whom to serve next, and whether nobody else waits. It is nil when
@@ -121,14 +203,16 @@ func (l *Locker) refuseConnecting(ln *line, w *waiter, err error) {
 // step runs one step on behalf of w. After an error the session may hold the
 // lock all the same, so its connection is destroyed and the contest begins anew;
 // unless that is in order, w learns why.
-func (l *Locker) step(ln *line, w *waiter, c *contest, do func() error) {
+func (c *contender) step(w *waiter, do func() error) {
 	err := do()
-	if err == nil {
-		l.told(ln, c)
-		return
-	}
-	if !c.fail(l, err) {
-		l.refuse(ln, w, explain(err))
+	switch {
+	case errors.Is(err, connhold.ErrLeft), err == nil && c.known == nil:
+		// There is no answer yet.
+	case err == nil:
+		w.asked = true
+		c.locker.told(c.line, &c.contest)
+	case !c.fail(c.locker, err):
+		c.locker.refuse(c.line, w, explain(err))
 	}
 }
 
@@ -181,7 +265,8 @@ func explain(err error) error {
 }
 
 // serve makes w the owner of what c has won, if it is still the first.
-func (l *Locker) serve(ln *line, w *waiter, c *contest) {
+func (c *contender) serve(w *waiter) {
+	l, ln := c.locker, c.line
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.headLocked(ln) != w {
@@ -189,15 +274,34 @@ func (l *Locker) serve(ln *line, w *waiter, c *contest) {
 	}
 	o := &occupant{shared: w.shared}
 	ln.holders = append(ln.holders, o)
-	lock := l.newLock(w.request, []*occupant{o}, c)
-	*c = contest{}
+	lock := l.newLock(w.request, []*occupant{o}, &c.contest)
+	c.contest = contest{}
 	ln.phase = connecting
 	ln.answerLocked(w, result{lock: lock})
 }
 
+// meetFor meets the session of a connection for w.
+func (c *contender) meetFor(w *waiter) {
+	l, ln := c.locker, c.line
+	if err := c.meet(w.ctx, l); err != nil {
+		l.refuseConnecting(ln, w, err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.known != nil {
+		ln.phase = asking
+	}
+}
+
 // connectFor pins a connection for w, as long as somebody waits for it.
-func (l *Locker) connectFor(ln *line, w *waiter, c *contest) error {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(w.ctx))
+func (c *contender) connectFor(w *waiter) error {
+	l, ln := c.locker, c.line
+	parent := context.WithoutCancel(w.ctx)
+	if c.self != nil {
+		parent = c.self.ctx
+	}
+	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
 	l.mu.Lock()
 	ln.phase, ln.stopConnecting, ln.pending = connecting, cancel, nil
@@ -210,7 +314,7 @@ func (l *Locker) connectFor(ln *line, w *waiter, c *contest) error {
 
 	l.mu.Lock()
 	ln.stopConnecting = nil
-	if err == nil {
+	if err == nil && c.known != nil {
 		ln.phase = asking
 	}
 	l.mu.Unlock()

@@ -25,7 +25,11 @@ type request struct {
 type contest struct {
 	hold    *connhold.Hold // nil until connected
 	known   *acquaintance
+	short   *shortWay
 	session settings
+
+	left    bool // the server was asked, and the answer was not waited for
+	changed bool // the session's settings had changed since it was met
 
 	stale   int   // connections in a row that were dead when pinned
 	asked   bool  // the server has answered, on this connection
@@ -47,12 +51,12 @@ const issueLimit = time.Second
 // session may hold them all the same: it can only be destroyed.
 func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) error {
 	c.shared = r.targets[0].shared
+	if r.isShort(wait) {
+		return c.try(context.Background(), l, r) // to the end
+	}
 	name := sessionName(labels(r.keys), c.hold.ParameterStatus("application_name"))
 	if r.slots != nil {
 		return c.askSlot(ctx, l, r, name, wait)
-	}
-	if !wait && len(r.targets) == 1 && r.issue.IsZero() {
-		return c.try(ctx, l, r.targets[0], name)
 	}
 	s := script{targets: r.targets, held: c.held, applied: c.applied, issue: r.issue, name: name, known: c.known, session: c.session}
 	if wait {
@@ -63,19 +67,6 @@ func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) erro
 		limit += issueLimit
 	}
 	return c.run(ctx, limit, s.String(), len(r.targets), r.issue)
-}
-
-// try is the short way, of one prepared statement.
-func (c *contest) try(ctx context.Context, l *Locker, t target, name string) error {
-	var granted bool
-	err := c.hold.Run(ctx, l.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, trySQL(t, c.session), append(t.args(), name)...).Scan(&granted)
-	})
-	if err != nil {
-		return err
-	}
-	c.asked, c.granted, c.applied, c.stale = true, granted, granted, 0
-	return nil
 }
 
 // prepareSession clears the session and applies the settings without a lock.

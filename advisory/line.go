@@ -90,23 +90,31 @@ func (ln *line) isOpenTo(shared bool) bool {
 	return true
 }
 
-// join puts w in the line for t.
-func (l *Locker) join(t tag, w *waiter) (*line, error) {
+// join puts w in the line for t. It reports whether w's own goroutine is to ask
+// the server, as the contender, which is so where nobody else is.
+func (l *Locker) join(t tag, w *waiter) (ln *line, asks bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, ErrClosed
+		return nil, false, ErrClosed
 	}
 	ln, ok := l.lines[t]
 	if !ok {
-		ln = &line{tag: t}
+		ln = &line{tag: t, waiters: []*waiter{w}}
 		l.lines[t] = ln
-	} else if w.try && !ln.isOpenTo(w.shared) {
-		return nil, errBusyHere
+		if !w.turn {
+			ln.contended, ln.phase = true, connecting
+			l.work.Add(1)
+			return ln, true, nil
+		}
+	} else {
+		if w.try && !ln.isOpenTo(w.shared) {
+			return nil, false, errBusyHere
+		}
+		ln.waiters = append(ln.waiters, w)
 	}
-	ln.waiters = append(ln.waiters, w)
 	l.advanceLocked(ln, nil)
-	return ln, nil
+	return ln, false, nil
 }
 
 var errBusyHere = fmt.Errorf("%w: this Locker holds it, or another call of it asks for it", ErrNotAcquired)
@@ -167,8 +175,7 @@ func (l *Locker) advanceLocked(ln *line, hold *connhold.Hold) (used bool) {
 			if hold != nil {
 				ln.phase = asking
 			}
-			// Ends when nobody waits whom it could serve; Close waits for it.
-			l.work.Go(func() { l.contend(ln, hold) })
+			l.contend(ln, hold)
 			return hold != nil
 		}
 		o := &occupant{shared: w.shared}

@@ -161,9 +161,9 @@ func (l *Locker) compete(ctx context.Context, c *call) {
 
 // advance makes one step towards the grant.
 func (c *contest) advance(ctx context.Context, l *Locker, call *call) error {
-	if c.hold == nil {
+	if c.hold == nil || c.known == nil {
 		call.connecting.Store(true)
-		if err := c.connect(ctx, l); err != nil || c.hold == nil {
+		if err := c.connectAndMeet(ctx, l); err != nil || c.hold == nil {
 			return err
 		}
 		call.connecting.Store(false)
@@ -174,7 +174,7 @@ func (c *contest) advance(ctx context.Context, l *Locker, call *call) error {
 		}
 		return explain(err)
 	}
-	if !c.granted && !call.wait {
+	if !c.granted && !call.wait && c.known != nil {
 		return fmt.Errorf("%w: another session holds one of the locks", ErrNotAcquired)
 	}
 	return nil

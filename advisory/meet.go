@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -18,6 +19,19 @@ type acquaintance struct {
 	pid   uint32 // of the server's backend
 	major int
 	linux bool
+
+	before []string // currentSettings when it was met
+	ways   map[time.Duration]*shortWay
+}
+
+// way is the short way for a Locker's VanishTimeout.
+func (a *acquaintance) way(vanishTimeout time.Duration) *shortWay {
+	w, ok := a.ways[vanishTimeout]
+	if !ok {
+		w = newShortWay(a, vanishTimeout)
+		a.ways[vanishTimeout] = w
+	}
+	return w
 }
 
 // acquaintanceKey is the place in the data that pgx keeps with a connection.
@@ -26,17 +40,15 @@ const acquaintanceKey = "github.com/pgadvisory/pgadvisory/advisory"
 // oldestServer is the first major version that is supported.
 const oldestServer = 13
 
-// meetSQL tells what the connection leads to.
-const meetSQL = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.version()"
+// meetSQL tells what the connection leads to, and how the settings are that the
+// server has.
+var meetSQL = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.version(), " + currentSettings()
 
 // meet returns what is known of the session, or the reason for which no lock
 // can be held on it. It costs a round trip (two behind a pooler) for a
 // connection that is new, and none later.
 func (l *Locker) meet(ctx context.Context, hold *connhold.Hold) (*acquaintance, error) {
-	// A session that was opened on a standby learns of its promotion with the
-	// next answer only, so it is asked.
-	wasStandby := hold.ParameterStatus("in_hot_standby") == "on"
-	if known := acquaintanceOf(hold); known != nil && !wasStandby {
+	if known := knownOf(hold); known != nil {
 		return known, nil
 	}
 	var known *acquaintance
@@ -49,6 +61,19 @@ func (l *Locker) meet(ctx context.Context, hold *connhold.Hold) (*acquaintance, 
 	}
 	hold.Data()[acquaintanceKey] = known
 	return known, nil
+}
+
+// forget has the session met anew.
+func forget(hold *connhold.Hold) { delete(hold.Data(), acquaintanceKey) }
+
+// knownOf returns what is known of the session, or nil if it has to be asked. One
+// that was opened on a standby learns of its promotion with the next answer only,
+// so it is asked.
+func knownOf(hold *connhold.Hold) *acquaintance {
+	if hold.ParameterStatus("in_hot_standby") == "on" {
+		return nil
+	}
+	return acquaintanceOf(hold)
 }
 
 // acquaintanceOf returns nil for a session that was not met.
@@ -82,6 +107,7 @@ func (l *Locker) firstMeet(ctx context.Context, conn *pgx.Conn) (*acquaintance, 
 	if _, err := fmt.Sscan(pid, &known.pid); err != nil {
 		return nil, fmt.Errorf("the server's answer: %w", err)
 	}
+	known.before, known.ways = answer[3:], make(map[time.Duration]*shortWay)
 	switch {
 	case known.pid == conn.PgConn().PID():
 		return known, nil

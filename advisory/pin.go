@@ -10,7 +10,7 @@ import (
 
 var errPoolClosed = errors.New("closed pool")
 
-// connect pins a connection for the contest and meets its session.
+// connect pins a connection for the contest. Its session is to be met then.
 func (c *contest) connect(ctx context.Context, l *Locker) error {
 	if err := l.reserve(ctx); err != nil {
 		return err
@@ -24,23 +24,49 @@ func (c *contest) connect(ctx context.Context, l *Locker) error {
 		return fmt.Errorf("get a connection: %w", explain(err))
 	}
 	c.hold = hold
-	known, err := l.meet(ctx, hold)
+	if known := knownOf(hold); known != nil {
+		c.know(known, l)
+	}
+	return nil
+}
+
+// meet makes the contest's session known. Where that has died already, the
+// contest is without a connection then.
+func (c *contest) meet(ctx context.Context, l *Locker) error {
+	known, err := l.meet(ctx, c.hold)
 	if err != nil {
 		if wasStale := c.fail(l, err); wasStale && !isRefusal(err) {
 			return nil // without a connection: to be called again
 		}
 		return explain(err)
 	}
-	c.known = known
-	c.session = settingsFor(c.known, l.config.VanishTimeout)
+	c.know(known, l)
 	return nil
+}
+
+func (c *contest) know(known *acquaintance, l *Locker) {
+	c.known, c.short = known, known.way(l.config.VanishTimeout)
+	c.session = c.short.all
+}
+
+// connectAndMeet is both. Without an error the contest has a connection, or is to
+// be connected anew.
+func (c *contest) connectAndMeet(ctx context.Context, l *Locker) error {
+	if c.hold == nil {
+		if err := c.connect(ctx, l); err != nil {
+			return err
+		}
+	}
+	if c.known != nil {
+		return nil
+	}
+	return c.meet(ctx, l)
 }
 
 // become takes over the connection of a lock that has just been unlocked.
 func (c *contest) become(hold *connhold.Hold, l *Locker) {
 	c.hold = hold
-	c.known = acquaintanceOf(hold)
-	c.session = settingsFor(c.known, l.config.VanishTimeout)
+	c.know(acquaintanceOf(hold), l)
 }
 
 // reserve counts one more pinned connection, before it is waited for, so that a

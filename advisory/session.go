@@ -105,7 +105,7 @@ func (l *Locker) connectSession(ctx context.Context, c *call, s *Session) error 
 func (c *contest) advanceSession(ctx context.Context, l *Locker, call *call) error {
 	if c.hold == nil {
 		call.connecting.Store(true)
-		return c.connect(ctx, l)
+		return c.connectAndMeet(ctx, l)
 	}
 	call.connecting.Store(false)
 	name := sessionName("session", c.hold.ParameterStatus("application_name"))

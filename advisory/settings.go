@@ -13,9 +13,14 @@ import (
 //
 // What was set before is kept on the server meanwhile, in settings of our own:
 // it may be different at each lock, and is as exact there as it can be.
+//
+// Where the short way has set them, it knows what was set before.
 type settings struct {
 	names  []string
 	values []string
+
+	short       *shortWay // nil when the server keeps what was set before
+	application string    // the application_name before the short way
 }
 
 const (
@@ -47,6 +52,22 @@ func settingsFor(known *acquaintance, vanishTimeout time.Duration) settings {
 	return s
 }
 
+// allSettings are those that settingsFor knows.
+var allSettings = []string{
+	"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout",
+	"idle_session_timeout", "client_connection_check_interval",
+}
+
+// currentSettings is a list of SQL expressions for the values of allSettings; one
+// that the server does not know is NULL.
+func currentSettings() string {
+	current := make([]string, len(allSettings))
+	for i, name := range allSettings {
+		current[i] = fmt.Sprintf("pg_catalog.current_setting('%s', true)", name)
+	}
+	return strings.Join(current, ", ")
+}
+
 // apply is an SQL expression that sets all and is true. The order of the parts
 // is forced by CASE; name is an expression for the application_name.
 func (s settings) apply(name string) string {
@@ -65,6 +86,9 @@ func (s settings) apply(name string) string {
 
 // restore is an SQL expression that puts all back and is true.
 func (s settings) restore() string {
+	if s.short != nil {
+		return s.short.restore(hexText(s.application))
+	}
 	set := make([]string, len(s.names))
 	for i, n := range s.names {
 		set[i] = setConfig(n, fmt.Sprintf("pg_catalog.split_part(pg_catalog.current_setting('%s'), ',', %d)", savedSettings, i+1))

@@ -20,16 +20,6 @@ import (
 // not hold, and is true.
 const cleared = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text OPERATOR(pg_catalog.=) ''"
 
-// trySQL clears what other code may have left on a connection of the pool,
-// because a lock that the session already holds would be granted once more;
-// then it tries the lock, and with it applies the settings. Its last parameter is
-// the application_name.
-func trySQL(t target, s settings) string {
-	name := fmt.Sprintf("$%d::pg_catalog.text", len(t.args())+1)
-	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN pg_catalog.pg_try_advisory_lock%s(%s) THEN %s ELSE false END END",
-		cleared, t.suffix(), t.placeholders(), s.apply(name))
-}
-
 // unlockSQL is true when the session held the lock until now, holds nothing any
 // more and has its settings back.
 func unlockSQL(t target, s settings) string {
@@ -124,7 +114,7 @@ func (s script) String() string {
 // hexText is a text in SQL, spelled so that no setting of the session decides
 // how it is read.
 func hexText(s string) string {
-	return fmt.Sprintf("convert_from(decode('%s', 'hex'), 'UTF8')", hex.EncodeToString([]byte(s)))
+	return fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%s', 'hex'), 'UTF8')", hex.EncodeToString([]byte(s)))
 }
 
 func array(targets []target, element func(target) string) string {

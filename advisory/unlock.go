@@ -129,14 +129,7 @@ func (k *Lock) release(ctx context.Context, limit time.Duration) error {
 	if loss := hold.Unwatch(limit); loss != nil {
 		return lostBy(k.keys, loss)
 	}
-	sql, args := unlockAllSQL(k.seat.session), unlockAllArgs(k.locks)
-	if len(k.locks) == 1 {
-		sql, args = unlockSQL(k.locks[0], k.seat.session), k.locks[0].args()
-	}
-	var owned bool
-	err := hold.Run(ctx, limit-time.Since(start), func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, sql, args...).Scan(&owned)
-	})
+	owned, err := k.unlockOn(ctx, hold, limit-time.Since(start))
 	if err != nil {
 		return unlockError(k.keys, err)
 	}
@@ -145,6 +138,22 @@ func (k *Lock) release(ctx context.Context, limit time.Duration) error {
 		return &LostError{Keys: k.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
 	}
 	return nil
+}
+
+// unlockOn asks the server and returns whether the lock was held.
+func (k *Lock) unlockOn(ctx context.Context, hold *connhold.Hold, limit time.Duration) (owned bool, err error) {
+	session := k.seat.session
+	if session.short != nil && len(k.locks) == 1 {
+		return session.short.unlock(hold, limit, k.locks[0], session.application)
+	}
+	sql, args := unlockAllSQL(session), unlockAllArgs(k.locks)
+	if len(k.locks) == 1 {
+		sql, args = unlockSQL(k.locks[0], session), k.locks[0].args()
+	}
+	err = hold.Run(ctx, limit, func(ctx context.Context, conn *pgx.Conn) error {
+		return conn.QueryRow(ctx, sql, args...).Scan(&owned)
+	})
+	return owned, err
 }
 
 // claim makes the caller the one who ends the hold, unless another is already.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -21,7 +22,9 @@ const closeLimit = time.Second
 type Hold struct {
 	pin   *pgxpool.Conn // nil once the hold has ended
 	watch *watch        // nil when not watched
+	asked *question     // whose answer has not been read; nil when there is none
 	dirty bool          // a statement failed or the session died
+	bind  pgproto3.Bind // of the last question
 }
 
 // Pin checks a connection out of pool. It blocks until the pool has one; ctx
@@ -61,9 +64,7 @@ func (h *Hold) Data() map[string]any { return h.pin.Conn().PgConn().CustomData()
 // the server or from this side, the hold can only be destroyed: a statement
 // that failed may have had its effect on the session all the same.
 func (h *Hold) Run(ctx context.Context, limit time.Duration, fn func(context.Context, *pgx.Conn) error) error {
-	if h.pin == nil || h.watch != nil {
-		panic("BUG: connhold: statement on a connection that is watched or given back")
-	}
+	h.mustBeFree("statement")
 	// Setting a deadline fails on a closed socket only, and fn says so then.
 	_ = h.socket().SetDeadline(time.Now().Add(limit))
 	err := fn(context.WithoutCancel(ctx), h.pin.Conn())
@@ -82,12 +83,17 @@ func (h *Hold) Run(ctx context.Context, limit time.Duration, fn func(context.Con
 // error of fn's is no harm as long as the connection and its transaction status
 // are in order when fn returns; else the hold can only be destroyed.
 func (h *Hold) Use(fn func(*pgx.Conn) error) error {
-	if h.pin == nil || h.watch != nil {
-		panic("BUG: connhold: use of a connection that is watched or given back")
-	}
+	h.mustBeFree("use")
 	conn := h.pin.Conn()
 	defer func() { h.dirty = h.dirty || conn.IsClosed() || conn.PgConn().TxStatus() != 'I' }()
 	return fn(conn)
+}
+
+// mustBeFree panics unless the owner may use the connection.
+func (h *Hold) mustBeFree(what string) {
+	if h.pin == nil || h.watch != nil || h.asked != nil {
+		panic("BUG: connhold: " + what + " on a connection that is watched, was left or was given back")
+	}
 }
 
 // Kill closes the connection under whoever uses it, which ends the session and
@@ -95,15 +101,13 @@ func (h *Hold) Use(fn func(*pgx.Conn) error) error {
 // anyone at any time before the hold has ended.
 func (h *Hold) Kill() { _ = h.socket().Close() }
 
-// Watch hands the idle session to a goroutine that notices its end. On a loss
+// Watch hands the idle session to a goroutine that notices its end, from a
+// millisecond later on. On a loss
 // that goroutine, having left the socket, calls onLost once and ends. onLost
 // may end the hold; it must not block on a concurrent [Hold.Unwatch].
 func (h *Hold) Watch(limits Limits, onLost func(*Loss)) {
-	if h.pin == nil || h.watch != nil {
-		panic("BUG: connhold: watch on a connection that is watched or given back")
-	}
+	h.mustBeFree("watch")
 	h.watch = newWatch(h.pin.Conn().PgConn(), limits, onLost)
-	go h.watch.run() // ends on Unwatch, which waits for it, or on a loss
 }
 
 // Unwatch takes the session back from the watch and returns the loss that it
@@ -145,9 +149,9 @@ func (h *Hold) Taint() { h.dirty = true }
 func (h *Hold) IsAlive() bool { return h.pin != nil && !h.pin.Conn().IsClosed() }
 
 // IsClean reports whether the session may serve somebody else: it is not
-// watched, no statement failed and no transaction is open.
+// watched, no statement is under way or failed and no transaction is open.
 func (h *Hold) IsClean() bool {
-	return h.pin != nil && !h.dirty && h.watch == nil && h.pin.Conn().PgConn().TxStatus() == 'I'
+	return h.pin != nil && !h.dirty && h.watch == nil && h.asked == nil && h.pin.Conn().PgConn().TxStatus() == 'I'
 }
 
 // Destroy ends the hold and the session. The connection leaves the pool's
@@ -159,6 +163,7 @@ func (h *Hold) Destroy() {
 		return
 	}
 	h.Unwatch(0)
+	h.asked = nil
 	// Hijacked first: a pool that destroys a connection keeps counting it
 	// until the goodbye is over, which on a dead link takes its time.
 	conn := h.pin.Hijack()

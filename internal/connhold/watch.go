@@ -21,6 +21,11 @@ type Limits struct {
 	Timeout   time.Duration // for the server's answer
 }
 
+// lead is how long a watch waits before it begins to read. Most holds are over by
+// then, and have not paid for a goroutine that reads and has to be interrupted. A
+// loss that comes earlier is read when it begins.
+const lead = time.Millisecond
+
 // past is a deadline that has always expired. Setting it interrupts a read.
 var past = time.Unix(1, 0)
 
@@ -30,6 +35,8 @@ type watch struct {
 	limits Limits
 	onLost func(*Loss)
 
+	start  *time.Timer   // begins run, unless stop comes first
+	begun  time.Time     // when the session was known to live
 	exited chan struct{} // closed when the goroutine has left the socket
 	loss   *Loss         // written before exited is closed
 
@@ -41,7 +48,10 @@ type watch struct {
 }
 
 func newWatch(conn *pgconn.PgConn, limits Limits, onLost func(*Loss)) *watch {
-	return &watch{conn: conn, limits: limits, onLost: onLost, exited: make(chan struct{})}
+	w := &watch{conn: conn, limits: limits, onLost: onLost, begun: time.Now(), exited: make(chan struct{})}
+	// The timer's goroutine ends on stop, which waits for it, or on a loss.
+	w.start = time.AfterFunc(lead, w.run)
+	return w
 }
 
 func (w *watch) run() {
@@ -54,7 +64,7 @@ func (w *watch) run() {
 
 // untilLost returns nil when stop asked for the socket.
 func (w *watch) untilLost() *Loss {
-	lastGood := time.Now()
+	lastGood := w.begun
 	for {
 		// The passive read: only news of the session's end, an answer to
 		// nothing, makes it return with anything but a timeout.
@@ -100,6 +110,9 @@ func (w *watch) arm(set func(time.Time) error, deadline time.Time, beat bool) bo
 // read is interrupted at once; a heartbeat under way may finish within limit,
 // after which it is cut off, which counts as a loss.
 func (w *watch) stop(limit time.Duration) *Loss {
+	if w.start.Stop() {
+		return nil // it has not begun
+	}
 	w.mu.Lock()
 	w.stopping = true
 	if !w.beating {

@@ -1,0 +1,203 @@
+package advisory
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+)
+
+// The short way is that of one lock that is free: a prepared statement to lock
+// and one to unlock. What the session's settings were is known from when it was
+// met, so that the lock statement only has to look whether that is still true,
+// and the unlock statement has it as constants. Everything else, a wait, several
+// locks, a lock that comes with an Issue, goes the long way: settings.apply and
+// settings.restore have the server keep what was set before.
+
+// shortWay are a session's statements of the short way. It belongs to the
+// session's acquaintance.
+type shortWay struct {
+	all    settings
+	names  []string // of those that the server knows
+	values []string // to be set
+	before []string // as they were
+	id     string   // tells apart the statements of several Lockers
+	try    map[form]*connhold.Statement
+	free   map[form]*connhold.Statement
+}
+
+// form is what the text of the statements depends on.
+type form struct{ pair, shared bool }
+
+func (t target) form() form { return form{pair: t.pair, shared: t.shared} }
+
+func newShortWay(known *acquaintance, vanishTimeout time.Duration) *shortWay {
+	w := &shortWay{
+		all: settingsFor(known, vanishTimeout), id: strconv.FormatInt(vanishTimeout.Milliseconds(), 10),
+		try: make(map[form]*connhold.Statement), free: make(map[form]*connhold.Statement),
+	}
+	for i, name := range w.all.names {
+		if at := slices.Index(allSettings, name); at < len(known.before) && known.before[at] != "" {
+			w.names = append(w.names, name)
+			w.values = append(w.values, w.all.values[i])
+			w.before = append(w.before, known.before[at])
+		}
+	}
+	return w
+}
+
+// What the lock statement answers.
+const (
+	answerGranted = "t"
+	answerRefused = "f"
+	answerChanged = "changed" // nothing was done, the settings are not as they were
+)
+
+// tryText clears what other code may have left on a connection of the pool,
+// because a lock that the session already holds would be granted once more; then
+// it tries the lock, and with it applies the settings. The last parameter is the
+// application_name.
+func (w *shortWay) tryText(t target) string {
+	set, same := []string{notNull(setConfig("application_name", lastParameter(t)))}, []string{"true"}
+	for i, name := range w.names {
+		same = append(same, fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) %s", name, literal(w.before[i])))
+		if w.before[i] != w.values[i] {
+			set = append(set, notNull(setConfig(name, literal(w.values[i]))))
+		}
+	}
+	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN CASE WHEN pg_catalog.pg_try_advisory_lock%s(%s) THEN "+
+		"CASE WHEN %s THEN '%s' END ELSE '%s' END ELSE '%s' END END",
+		cleared, strings.Join(same, " AND "), t.suffix(), t.placeholders(),
+		strings.Join(set, " AND "), answerGranted, answerRefused, answerChanged)
+}
+
+// unlockText is true when the session held the lock until now, holds nothing any
+// more and has its settings back. The last parameter is the application_name.
+func (w *shortWay) unlockText(t target) string {
+	return fmt.Sprintf("SELECT CASE WHEN pg_catalog.pg_advisory_unlock%s(%s) THEN CASE WHEN %s THEN %s END ELSE false END",
+		t.suffix(), t.placeholders(), cleared, w.restore(lastParameter(t)))
+}
+
+// restore is an SQL expression that puts all back and is true; application is one
+// for the application_name.
+func (w *shortWay) restore(application string) string {
+	set := []string{notNull(setConfig("application_name", application))}
+	for i, name := range w.names {
+		if w.before[i] != w.values[i] {
+			set = append(set, notNull(setConfig(name, literal(w.before[i]))))
+		}
+	}
+	return "(" + strings.Join(set, " AND ") + ")"
+}
+
+// literal is a value of a setting in SQL.
+func literal(value string) string {
+	for _, c := range []byte(value) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+			return hexText(value)
+		}
+	}
+	return "'" + value + "'"
+}
+
+func notNull(expression string) string { return expression + " IS NOT NULL" }
+
+func lastParameter(t target) string {
+	if t.pair {
+		return "$3::pg_catalog.text"
+	}
+	return "$2::pg_catalog.text"
+}
+
+// parameters are the lock's numbers and a text.
+func (t target) parameters(name string) [][]byte {
+	if t.pair {
+		return [][]byte{strconv.AppendInt(nil, int64(t.class()), 10), strconv.AppendInt(nil, int64(t.object()), 10), []byte(name)}
+	}
+	return [][]byte{strconv.AppendInt(nil, t.id, 10), []byte(name)}
+}
+
+func (w *shortWay) tryStatement(hold *connhold.Hold, t target) *connhold.Statement {
+	s, ok := w.try[t.form()]
+	if !ok {
+		s = hold.NewStatement(w.statementName("lock", t), w.tryText(t))
+		w.try[t.form()] = s
+	}
+	return s
+}
+
+func (w *shortWay) unlockStatement(hold *connhold.Hold, t target) *connhold.Statement {
+	s, ok := w.free[t.form()]
+	if !ok {
+		s = hold.NewStatement(w.statementName("unlock", t), w.unlockText(t))
+		w.free[t.form()] = s
+	}
+	return s
+}
+
+func (w *shortWay) statementName(what string, t target) string {
+	name := "pgadvisory_" + w.id + "_" + what + t.suffix()
+	if t.pair {
+		name += "_pair"
+	}
+	return name
+}
+
+// isShort reports whether the short way is the one to ask.
+func (r *request) isShort(wait bool) bool {
+	return !wait && len(r.targets) == 1 && r.issue.IsZero() && r.slots == nil
+}
+
+// try goes the short way, or on where it was left. It returns connhold.ErrLeft
+// when ctx ends before the server has answered.
+func (c *contest) try(ctx context.Context, l *Locker, r request) error {
+	c.shared = r.targets[0].shared
+	var answer string
+	var err error
+	if c.left {
+		answer, err = c.hold.Resume(ctx)
+	} else {
+		c.session.application = c.hold.ParameterStatus("application_name")
+		name := sessionName(labels(r.keys), c.session.application)
+		answer, err = c.hold.Ask(ctx, l.config.HeartbeatTimeout, c.short.tryStatement(c.hold, r.targets[0]), r.targets[0].parameters(name)...)
+	}
+	c.left = errors.Is(err, connhold.ErrLeft)
+	if err != nil {
+		return err
+	}
+	switch answer {
+	case answerGranted:
+		c.granted, c.applied, c.session.short = true, true, c.short
+	case answerRefused:
+	case answerChanged:
+		return c.meetAnew()
+	default:
+		c.hold.Taint()
+		return fmt.Errorf("the server's answer to a lock was %q", answer)
+	}
+	c.asked, c.stale, c.changed = true, 0, false
+	return nil
+}
+
+// unlock reports whether the session held the lock.
+func (w *shortWay) unlock(hold *connhold.Hold, limit time.Duration, t target, application string) (owned bool, err error) {
+	answer, err := hold.Ask(context.Background(), limit, w.unlockStatement(hold, t), t.parameters(application)...)
+	return answer == answerGranted, err
+}
+
+// meetAnew is for a session whose settings other code has changed since it was
+// met. It is as if it had not been asked.
+func (c *contest) meetAnew() error {
+	if c.changed {
+		c.hold.Taint()
+		return errors.New("the settings of the session change while nobody uses it")
+	}
+	forget(c.hold)
+	c.changed, c.known = true, nil
+	return nil
+}

@@ -1,0 +1,223 @@
+package connhold
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgproto3"
+)
+
+// ErrLeft is what [Hold.Ask] returns when its context ended before the answer
+// was there. The question stays asked.
+var ErrLeft = errors.New("left before the server answered")
+
+// Statement is a prepared statement of one session that returns one row of one
+// column. It belongs to that session and is kept with its connection, in
+// [Hold.Data].
+type Statement struct {
+	name, sql string
+	tracer    pgx.QueryTracer // nil for none
+	isKnown   bool            // to the server
+}
+
+// NewStatement makes a statement under a name that the session has for it.
+// It is prepared in the round trip that first asks it. The pool's tracer is told
+// of its runs, without arguments.
+func (h *Hold) NewStatement(name, sql string) *Statement {
+	return &Statement{name: name, sql: sql, tracer: h.pin.Conn().Config().Tracer}
+}
+
+// question is a statement that has been sent.
+type question struct {
+	statement *Statement
+	params    [][]byte
+	traced    context.Context // the tracer's
+	limit     time.Duration
+	until     time.Time
+	parses    bool // with its text
+
+	answer []byte
+	rows   int
+	err    *pgconn.PgError
+}
+
+// Ask sends a statement and returns its answer, in text, in one round trip. limit
+// bounds that. When ctx ends first it returns [ErrLeft] at once: then the
+// session has the statement under way, and nothing may be done with the hold but
+// [Hold.Resume] or Destroy.
+//
+// Unlike [Hold.Run] it can be left without harm to the connection, and it
+// spares what pgx does for statements of all kinds. After other errors the hold
+// can only be destroyed.
+func (h *Hold) Ask(ctx context.Context, limit time.Duration, s *Statement, params ...[]byte) (string, error) {
+	h.mustBeFree("question")
+	h.asked = &question{statement: s, params: params, traced: ctx, limit: limit, until: time.Now().Add(limit)}
+	if s.tracer != nil {
+		h.asked.traced = s.tracer.TraceQueryStart(ctx, h.pin.Conn(), pgx.TraceQueryStartData{SQL: s.sql})
+	}
+	h.send(h.asked)
+	return h.await(ctx)
+}
+
+// Resume waits for the answer to a question that was left.
+func (h *Hold) Resume(ctx context.Context) (string, error) {
+	if h.asked == nil {
+		panic("BUG: connhold: nothing was asked")
+	}
+	_ = h.socket().SetDeadline(h.asked.until)
+	return h.await(ctx)
+}
+
+// send writes the question. That it can't is found by reading.
+func (h *Hold) send(q *question) {
+	// Setting a deadline fails on a closed socket only, and the read says so.
+	_ = h.socket().SetDeadline(q.until)
+	f := h.pin.Conn().PgConn().Frontend()
+	if !q.statement.isKnown {
+		q.parses = true
+		// There may be one from before a connection was reset, or changed hands.
+		f.SendClose(&pgproto3.Close{ObjectType: 'S', Name: q.statement.name})
+		f.SendParse(&pgproto3.Parse{Name: q.statement.name, Query: q.statement.sql})
+	}
+	h.bind = pgproto3.Bind{PreparedStatement: q.statement.name, Parameters: q.params}
+	f.SendBind(&h.bind)
+	f.SendExecute(&execute)
+	f.SendSync(&endOfQuestion)
+	if err := f.Flush(); err != nil {
+		_ = h.socket().Close()
+	}
+}
+
+var (
+	execute       pgproto3.Execute
+	endOfQuestion pgproto3.Sync
+)
+
+func (h *Hold) await(ctx context.Context) (string, error) {
+	leave := interruption{socket: h.socket()}
+	leave.on(ctx)
+	err := h.receive(h.asked)
+	if leave.off() && pgconn.Timeout(err) {
+		return "", ErrLeft
+	}
+	q := h.asked
+	h.asked = nil
+	_ = h.socket().SetDeadline(time.Time{})
+	answer, err := h.conclude(q, err)
+	if q.statement.tracer != nil {
+		q.statement.tracer.TraceQueryEnd(q.traced, h.pin.Conn(), pgx.TraceQueryEndData{Err: err})
+	}
+	if errors.Is(err, errDeallocated) {
+		return h.Ask(ctx, time.Until(q.until), q.statement, q.params...)
+	}
+	return answer, err
+}
+
+// errDeallocated means that the server does not know the statement any more, and
+// nothing was executed.
+var errDeallocated = errors.New("prepared statement does not exist")
+
+// conclude says what came of a question that has been read to its end.
+func (h *Hold) conclude(q *question, err error) (string, error) {
+	const invalidStatementName = "26000"
+	switch {
+	case err == nil && q.err != nil && q.err.Code == invalidStatementName && !q.parses:
+		q.statement.isKnown = false
+		return "", errDeallocated
+	case err == nil && q.err == nil && q.rows == 1:
+		q.statement.isKnown = true
+		return text(q.answer), nil
+	}
+	h.dirty = true
+	switch {
+	case q.err != nil:
+		return "", q.err // also when it was the session's last word
+	case err == nil:
+		return "", fmt.Errorf("the server answered with %d rows", q.rows)
+	case pgconn.Timeout(err):
+		return "", fmt.Errorf("the server did not answer within %s: %w", q.limit.Round(time.Millisecond), err)
+	default:
+		return "", err
+	}
+}
+
+// text spares an allocation for the most frequent answers.
+func text(answer []byte) string {
+	switch string(answer) {
+	case "t":
+		return "t"
+	case "f":
+		return "f"
+	default:
+		return string(answer)
+	}
+}
+
+// receive reads until the session is idle again. It can be called again after a
+// timeout.
+func (h *Hold) receive(q *question) error {
+	conn := h.pin.Conn().PgConn()
+	for {
+		message, err := conn.ReceiveMessage(context.Background())
+		if err != nil {
+			return err
+		}
+		switch m := message.(type) {
+		case *pgproto3.DataRow:
+			q.rows++
+			if len(m.Values) == 1 { // valid until the next message only
+				q.answer = append(q.answer[:0], m.Values[0]...)
+			}
+		case *pgproto3.ErrorResponse:
+			if q.err == nil {
+				q.err = pgconn.ErrorResponseToPgError(m)
+			}
+		case *pgproto3.ReadyForQuery:
+			return nil
+		}
+	}
+}
+
+// interruption ends a read when a context ends.
+type interruption struct {
+	socket net.Conn
+	stop   func() bool
+
+	// mu orders the deadline that interrupts against what follows the read.
+	mu    sync.Mutex
+	over  bool
+	fired bool
+}
+
+func (i *interruption) on(ctx context.Context) {
+	if ctx.Done() != nil {
+		i.stop = context.AfterFunc(ctx, i.fire)
+	}
+}
+
+func (i *interruption) fire() {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	if !i.over {
+		i.fired = true
+		_ = i.socket.SetReadDeadline(past)
+	}
+}
+
+// off reports whether the read was interrupted, and sees to it that nothing is
+// from now on.
+func (i *interruption) off() bool {
+	if i.stop == nil || i.stop() {
+		return false
+	}
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.over = true
+	return i.fired
+}
