@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -22,7 +23,9 @@ type contender struct {
 	// where the server answers at once; nil when it has a goroutine of its own.
 	// With a self it does nothing that self's context would not interrupt, nor
 	// anything that blocks once self has its answer or has left.
-	self *waiter
+	self   *waiter
+	isLate bool // to connect
+	alarm  connhold.Alarm
 }
 
 // contend goes on in the line in a goroutine of its own, on hold if there is one.
@@ -125,9 +128,10 @@ func (c *contender) run() bool {
 	}
 }
 
-// mustLeave reports whether self has no reason to wait for anything any more.
+// mustLeave reports whether self has no reason to wait for anything any more, or the
+// pool gave it no connection in time.
 func (c *contender) mustLeave() bool {
-	return c.self != nil && (len(c.self.result) > 0 || c.self.ctx.Err() != nil)
+	return c.self != nil && (c.isLate || len(c.self.result) > 0 || c.self.ctx.Err() != nil)
 }
 
 // askFor asks the server on behalf of w. It reports false when that could keep
@@ -297,12 +301,19 @@ func (c *contender) meetFor(w *waiter) {
 // connectFor pins a connection for w, as long as somebody waits for it.
 func (c *contender) connectFor(w *waiter) error {
 	l, ln := c.locker, c.line
-	parent := context.WithoutCancel(w.ctx)
+	var parent context.Context
+	pin := (*Locker).pin
 	if c.self != nil {
-		parent = c.self.ctx
+		parent, pin = c.self.ctx, (*Locker).pinOnce
+	} else {
+		parent = context.WithoutCancel(w.ctx)
 	}
 	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
+	if c.self != nil { // one round of pin
+		l.alarms.Set(&c.alarm, time.Now().Add(l.config.HeartbeatTimeout), cancel)
+		defer func() { c.isLate = !l.alarms.Off(&c.alarm) }()
+	}
 	l.mu.Lock()
 	ln.phase, ln.stopConnecting, ln.pending = connecting, cancel, nil
 	if len(ln.waiters) == 0 {
@@ -310,7 +321,7 @@ func (c *contender) connectFor(w *waiter) error {
 	}
 	l.mu.Unlock()
 
-	err := c.connect(ctx, l)
+	err := c.connect(ctx, l, pin)
 
 	l.mu.Lock()
 	ln.stopConnecting = nil

@@ -9,6 +9,8 @@ import (
 	"sync"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
 // Locker takes advisory locks, each on a connection of its own that it pins
@@ -21,7 +23,8 @@ type Locker struct {
 	size   int // of the pool
 	limit  int // connections that may be pinned at once
 
-	work sync.WaitGroup // goroutines that contend for a lock
+	work   sync.WaitGroup // goroutines that contend for a lock
+	alarms connhold.Alarms
 
 	// mu guards the fields below, and those of every line. Nothing blocks
 	// under it: no statement, no wait for a connection, no callback.
@@ -34,8 +37,8 @@ type Locker struct {
 
 	sessions map[*Session]struct{}
 	closing  chan struct{} // closed by Close
-	// changed is closed, and made anew, when a connection may have become free
-	// for a lock, or is not going to.
+	// changed is closed when a connection may have become free for a lock, or is
+	// not going to. It is nil when nobody waits for that.
 	changed chan struct{}
 }
 
@@ -86,7 +89,7 @@ func newLocker(pool *pgxpool.Pool, config *Config, reserve int) (*Locker, error)
 	}
 	return &Locker{
 		pool: pool, config: c, size: size, limit: size - c.Reserve,
-		lines: make(map[tag]*line), calls: make(map[*call]struct{}), changed: make(chan struct{}),
+		lines: make(map[tag]*line), calls: make(map[*call]struct{}),
 		sessions: make(map[*Session]struct{}), closing: make(chan struct{}),
 	}, nil
 }

@@ -21,6 +21,7 @@ type acquaintance struct {
 	linux bool
 
 	before []string // currentSettings when it was met
+	own    bool     // of a pool of the Locker's own: its settings stay as they should be
 	ways   map[time.Duration]*shortWay
 }
 
@@ -108,6 +109,12 @@ func (l *Locker) firstMeet(ctx context.Context, conn *pgx.Conn) (*acquaintance, 
 		return nil, fmt.Errorf("the server's answer: %w", err)
 	}
 	known.before, known.ways = answer[3:], make(map[time.Duration]*shortWay)
+	if l.owned {
+		known.own = true
+		if _, err := askUnprepared(ctx, conn, settingsFor(known, l.config.VanishTimeout).set()); err != nil {
+			return nil, err
+		}
+	}
 	switch {
 	case known.pid == conn.PgConn().PID():
 		return known, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
@@ -11,11 +12,11 @@ import (
 var errPoolClosed = errors.New("closed pool")
 
 // connect pins a connection for the contest. Its session is to be met then.
-func (c *contest) connect(ctx context.Context, l *Locker) error {
+func (c *contest) connect(ctx context.Context, l *Locker, pin func(*Locker, context.Context) (*connhold.Hold, error)) error {
 	if err := l.reserve(ctx); err != nil {
 		return err
 	}
-	hold, err := l.pin(ctx)
+	hold, err := pin(l, ctx)
 	if err != nil {
 		l.unpin(func() {})
 		if err.Error() == "closed pool" { // pgxpool has no value to test for
@@ -53,7 +54,7 @@ func (c *contest) know(known *acquaintance, l *Locker) {
 // be connected anew.
 func (c *contest) connectAndMeet(ctx context.Context, l *Locker) error {
 	if c.hold == nil {
-		if err := c.connect(ctx, l); err != nil {
+		if err := c.connect(ctx, l, (*Locker).pin); err != nil {
 			return err
 		}
 	}
@@ -96,6 +97,9 @@ func (l *Locker) tryReserve() (<-chan struct{}, error) {
 		return nil, nil
 	}
 	if l.anyLeavingLocked() {
+		if l.changed == nil {
+			l.changed = make(chan struct{})
+		}
 		return l.changed, nil
 	}
 	return nil, fmt.Errorf("%w: locks have pinned %d of the pool's %d connections and Config.Reserve leaves %d to others; "+
@@ -119,8 +123,10 @@ func (l *Locker) anyLeavingLocked() bool {
 
 // changedLocked wakes those who wait in reserve. The caller holds mu.
 func (l *Locker) changedLocked() {
-	close(l.changed)
-	l.changed = make(chan struct{})
+	if l.changed != nil {
+		close(l.changed)
+		l.changed = nil
+	}
 }
 
 // unpin ends a hold and counts it out only then.
@@ -132,6 +138,11 @@ func (l *Locker) unpin(end func()) {
 	l.changedLocked()
 }
 
+// pinOnce waits for a connection of the pool as long as ctx.
+func (l *Locker) pinOnce(ctx context.Context) (*connhold.Hold, error) {
+	return connhold.Pin(ctx, l.pool, &l.alarms)
+}
+
 // pin waits for a connection of the pool.
 //
 // A pool asks a connection that has idled for a sign of life, and by default
@@ -141,14 +152,17 @@ func (l *Locker) unpin(end func()) {
 // there is none left, and the wait goes on as long as ctx.
 func (l *Locker) pin(ctx context.Context) (*connhold.Hold, error) {
 	for range l.size {
-		round, cancel := context.WithTimeout(ctx, l.config.HeartbeatTimeout)
-		hold, err := connhold.Pin(round, l.pool)
+		round, cancel := context.WithCancel(ctx)
+		var alarm connhold.Alarm
+		l.alarms.Set(&alarm, time.Now().Add(l.config.HeartbeatTimeout), cancel)
+		hold, err := l.pinOnce(round)
+		isInTime := l.alarms.Off(&alarm)
 		cancel()
-		if !errors.Is(err, context.DeadlineExceeded) || ctx.Err() != nil {
+		if err == nil || isInTime || ctx.Err() != nil {
 			return hold, err
 		}
 	}
-	return connhold.Pin(ctx, l.pool)
+	return l.pinOnce(ctx)
 }
 
 // endedConnecting is the error of a call whose ctx ended while it waited for a

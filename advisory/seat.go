@@ -36,6 +36,11 @@ func (s *seat) watch() { s.hold.Watch(s.limits, s.lost) }
 
 // take waits for the turn.
 func (s *seat) take(ctx context.Context) error {
+	select {
+	case s.turn <- struct{}{}: // nearly always
+		return nil
+	default:
+	}
 	s.wanted.Add(1)
 	defer s.wanted.Add(-1)
 	select {
@@ -48,6 +53,11 @@ func (s *seat) take(ctx context.Context) error {
 
 // takeWithin waits for the turn, and reports false if it does not come in time.
 func (s *seat) takeWithin(limit time.Duration) bool {
+	select {
+	case s.turn <- struct{}{}:
+		return true
+	default:
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return s.take(ctx) == nil

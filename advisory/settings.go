@@ -71,17 +71,25 @@ func currentSettings() string {
 // apply is an SQL expression that sets all and is true. The order of the parts
 // is forced by CASE; name is an expression for the application_name.
 func (s settings) apply(name string) string {
-	current := make([]string, len(s.names))
-	set := make([]string, len(s.names))
+	current := []string{"','"}
+	set := []string{setConfig("application_name", name)}
 	for i, n := range s.names {
-		current[i] = fmt.Sprintf("pg_catalog.current_setting('%s')", n)
-		set[i] = setConfig(n, "'"+s.values[i]+"'")
+		current = append(current, fmt.Sprintf("pg_catalog.current_setting('%s')", n))
+		set = append(set, setConfig(n, "'"+s.values[i]+"'"))
 	}
-	set = append(set, setConfig("application_name", name))
 	return fmt.Sprintf("CASE WHEN pg_catalog.concat(%s, %s) IS NOT NULL THEN pg_catalog.concat(%s) IS NOT NULL END",
-		setConfig(savedSettings, "pg_catalog.concat_ws(',', "+strings.Join(current, ", ")+")"),
+		setConfig(savedSettings, "pg_catalog.concat_ws("+strings.Join(current, ", ")+")"),
 		setConfig(savedName, "pg_catalog.current_setting('application_name')"),
 		strings.Join(set, ", "))
+}
+
+// set is a statement that sets all for good.
+func (s settings) set() string {
+	set := make([]string, len(s.names))
+	for i, n := range s.names {
+		set[i] = setConfig(n, "'"+s.values[i]+"'")
+	}
+	return "SELECT " + strings.Join(set, ", ")
 }
 
 // restore is an SQL expression that puts all back and is true.

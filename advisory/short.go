@@ -15,7 +15,8 @@ import (
 // The short way is that of one lock that is free: a prepared statement to lock
 // and one to unlock. What the session's settings were is known from when it was
 // met, so that the lock statement only has to look whether that is still true,
-// and the unlock statement has it as constants. Everything else, a wait, several
+// and the unlock statement has it as constants. In a pool of the Locker's own,
+// whose connections serve nobody else, they are set for good when it is met. Everything else, a wait, several
 // locks, a lock that comes with an Issue, goes the long way: settings.apply and
 // settings.restore have the server keep what was set before.
 
@@ -38,9 +39,13 @@ func (t target) form() form { return form{pair: t.pair, shared: t.shared} }
 
 func newShortWay(known *acquaintance, vanishTimeout time.Duration) *shortWay {
 	w := &shortWay{
-		all: settingsFor(known, vanishTimeout), id: strconv.FormatInt(vanishTimeout.Milliseconds(), 10),
+		id:  strconv.FormatInt(vanishTimeout.Milliseconds(), 10),
 		try: make(map[form]*connhold.Statement), free: make(map[form]*connhold.Statement),
 	}
+	if known.own {
+		return w
+	}
+	w.all = settingsFor(known, vanishTimeout)
 	for i, name := range w.all.names {
 		if at := slices.Index(allSettings, name); at < len(known.before) && known.before[at] != "" {
 			w.names = append(w.names, name)
@@ -119,7 +124,10 @@ func (t target) parameters(name string) [][]byte {
 	if t.pair {
 		return [][]byte{strconv.AppendInt(nil, int64(t.class()), 10), strconv.AppendInt(nil, int64(t.object()), 10), []byte(name)}
 	}
-	return [][]byte{strconv.AppendInt(nil, t.id, 10), []byte(name)}
+	text := strconv.AppendInt(make([]byte, 0, 20+len(name)), t.id, 10)
+	number := len(text)
+	text = append(text, name...)
+	return [][]byte{text[:number], text[number:]}
 }
 
 func (w *shortWay) tryStatement(hold *connhold.Hold, t target) *connhold.Statement {

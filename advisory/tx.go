@@ -49,6 +49,9 @@ func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) er
 // afterTx watches the session again, or tells of its loss, and passes the turn.
 func (k *Lock) afterTx() {
 	if k.seat.hold.IsAlive() {
+		if k.locker.owned { // fn may have set what is set for good there
+			forget(k.seat.hold)
+		}
 		k.seat.watch()
 		k.seat.pass()
 		return

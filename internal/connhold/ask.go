@@ -57,7 +57,8 @@ type question struct {
 // can only be destroyed.
 func (h *Hold) Ask(ctx context.Context, limit time.Duration, s *Statement, params ...[]byte) (string, error) {
 	h.mustBeFree("question")
-	h.asked = &question{statement: s, params: params, traced: ctx, limit: limit, until: time.Now().Add(limit)}
+	h.question = question{statement: s, params: params, traced: ctx, limit: limit, until: time.Now().Add(limit), answer: h.question.answer[:0]}
+	h.asked = &h.question
 	if s.tracer != nil {
 		h.asked.traced = s.tracer.TraceQueryStart(ctx, h.pin.Conn(), pgx.TraceQueryStartData{SQL: s.sql})
 	}
@@ -70,14 +71,12 @@ func (h *Hold) Resume(ctx context.Context) (string, error) {
 	if h.asked == nil {
 		panic("BUG: connhold: nothing was asked")
 	}
-	_ = h.socket().SetDeadline(h.asked.until)
 	return h.await(ctx)
 }
 
-// send writes the question. That it can't is found by reading.
+// send writes the question. That it can't is found by reading. It does not block:
+// on a session that idles there is room for it in the socket's buffer.
 func (h *Hold) send(q *question) {
-	// Setting a deadline fails on a closed socket only, and the read says so.
-	_ = h.socket().SetDeadline(q.until)
 	f := h.pin.Conn().PgConn().Frontend()
 	if !q.statement.isKnown {
 		q.parses = true
@@ -100,15 +99,22 @@ var (
 )
 
 func (h *Hold) await(ctx context.Context) (string, error) {
-	leave := interruption{socket: h.socket()}
-	leave.on(ctx)
-	err := h.receive(h.asked)
-	if leave.off() && pgconn.Timeout(err) {
+	q := h.asked
+	i := h.interruption
+	if i == nil {
+		i = newInterruption(h)
+	}
+	i.alarms = h.alarms
+	i.on(ctx, q.until)
+	err := h.receive(q)
+	isUnused, left := i.off()
+	if h.interruption = i; !isUnused {
+		h.interruption = nil // it may be on its way
+	}
+	if left && pgconn.Timeout(err) && time.Now().Before(q.until) {
 		return "", ErrLeft
 	}
-	q := h.asked
 	h.asked = nil
-	_ = h.socket().SetDeadline(time.Time{})
 	answer, err := h.conclude(q, err)
 	if q.statement.tracer != nil {
 		q.statement.tracer.TraceQueryEnd(q.traced, h.pin.Conn(), pgx.TraceQueryEndData{Err: err})
@@ -184,10 +190,13 @@ func (h *Hold) receive(q *question) error {
 	}
 }
 
-// interruption ends a read when a context ends.
+// interruption ends a read when a context ends, or at a time.
 type interruption struct {
 	socket net.Conn
-	stop   func() bool
+	alarms *Alarms
+	alarm  Alarm
+	stop   func() bool // for the context
+	ring   func()      // fire
 
 	// mu orders the deadline that interrupts against what follows the read.
 	mu    sync.Mutex
@@ -195,9 +204,17 @@ type interruption struct {
 	fired bool
 }
 
-func (i *interruption) on(ctx context.Context) {
+func newInterruption(h *Hold) *interruption {
+	i := &interruption{socket: h.socket()}
+	i.ring = i.fire
+	return i
+}
+
+func (i *interruption) on(ctx context.Context, at time.Time) {
+	i.alarms.Set(&i.alarm, at, i.ring)
+	i.stop = nil
 	if ctx.Done() != nil {
-		i.stop = context.AfterFunc(ctx, i.fire)
+		i.stop = context.AfterFunc(ctx, i.ring)
 	}
 }
 
@@ -210,14 +227,19 @@ func (i *interruption) fire() {
 	}
 }
 
-// off reports whether the read was interrupted, and sees to it that nothing is
-// from now on.
-func (i *interruption) off() bool {
-	if i.stop == nil || i.stop() {
-		return false
+// off sees to it that nothing is interrupted from now on. It reports whether the
+// interruption can be used again, and else whether it did interrupt the read.
+func (i *interruption) off() (isUnused, fired bool) {
+	calledOff := i.alarms.Off(&i.alarm)
+	stopped := i.stop == nil || i.stop()
+	if calledOff && stopped {
+		return true, false
 	}
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.over = true
-	return i.fired
+	if i.fired {
+		_ = i.socket.SetReadDeadline(time.Time{})
+	}
+	return false, i.fired
 }

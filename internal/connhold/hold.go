@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
-	"github.com/jackc/pgx/v5/pgproto3"
 	"github.com/jackc/pgx/v5/pgxpool"
 )
 
@@ -20,22 +19,24 @@ const closeLimit = time.Second
 // Hold is one pinned connection. It has one owner at a time and is not safe
 // for concurrent use; only its watch runs beside the owner.
 type Hold struct {
-	pin   *pgxpool.Conn // nil once the hold has ended
-	watch *watch        // nil when not watched
-	asked *question     // whose answer has not been read; nil when there is none
-	dirty bool          // a statement failed or the session died
-	bind  pgproto3.Bind // of the last question
+	pin    *pgxpool.Conn // nil once the hold has ended
+	alarms *Alarms
+	watch  *watch    // nil when not watched
+	asked  *question // whose answer has not been read; nil when there is none
+	dirty  bool      // a statement failed or the session died
+	*parts
 }
 
 // Pin checks a connection out of pool. It blocks until the pool has one; ctx
 // bounds that wait and not the hold. A connection without deadlines, as some
-// tunnels make them, is refused: nothing could interrupt a read of it.
-func Pin(ctx context.Context, pool *pgxpool.Pool) (*Hold, error) {
+// tunnels make them, is refused: nothing could interrupt a read of it. alarms are
+// those of all holds of one owner.
+func Pin(ctx context.Context, pool *pgxpool.Pool, alarms *Alarms) (*Hold, error) {
 	conn, err := pool.Acquire(ctx)
 	if err != nil {
 		return nil, err
 	}
-	h := &Hold{pin: conn}
+	h := &Hold{pin: conn, alarms: alarms, parts: partsOf(conn.Conn().PgConn())}
 	if err := h.socket().SetDeadline(time.Time{}); err != nil && !errors.Is(err, net.ErrClosed) {
 		h.Destroy()
 		return nil, fmt.Errorf("the pool's DialFunc makes connections without deadlines, which a pinned connection needs: %w", err)
@@ -107,7 +108,7 @@ func (h *Hold) Kill() { _ = h.socket().Close() }
 // may end the hold; it must not block on a concurrent [Hold.Unwatch].
 func (h *Hold) Watch(limits Limits, onLost func(*Loss)) {
 	h.mustBeFree("watch")
-	h.watch = newWatch(h.pin.Conn().PgConn(), limits, onLost)
+	h.watch = newWatch(h, limits, onLost)
 }
 
 // Unwatch takes the session back from the watch and returns the loss that it
@@ -117,8 +118,14 @@ func (h *Hold) Unwatch(limit time.Duration) *Loss {
 	if h.watch == nil {
 		return nil
 	}
-	loss := h.watch.stop(limit)
+	w := h.watch
 	h.watch = nil
+	if w.alarms.Off(&w.start) { // it has not begun
+		w.onLost = nil
+		h.unbegun = w
+		return nil
+	}
+	loss := w.stop(limit)
 	if loss != nil {
 		h.dirty = true
 	}

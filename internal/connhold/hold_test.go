@@ -40,7 +40,7 @@ func setup(t *testing.T) *bundle {
 
 func (b *bundle) pin(t *testing.T) *connhold.Hold {
 	t.Helper()
-	hold, err := connhold.Pin(t.Context(), b.pool)
+	hold, err := connhold.Pin(t.Context(), b.pool, new(connhold.Alarms))
 	require.NoError(t, err)
 	return hold
 }
@@ -97,7 +97,7 @@ func TestPin_waitIsBoundedByCtx(t *testing.T) {
 	defer b.pin(t).Release()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := connhold.Pin(ctx, b.pool)
+	_, err := connhold.Pin(ctx, b.pool, new(connhold.Alarms))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 

@@ -35,7 +35,9 @@ type watch struct {
 	limits Limits
 	onLost func(*Loss)
 
-	start  *time.Timer   // begins run, unless stop comes first
+	alarms *Alarms
+	start  Alarm         // rings, unless it is called off first
+	ring   func()        // begins
 	begun  time.Time     // when the session was known to live
 	exited chan struct{} // closed when the goroutine has left the socket
 	loss   *Loss         // written before exited is closed
@@ -47,10 +49,15 @@ type watch struct {
 	beating  bool
 }
 
-func newWatch(conn *pgconn.PgConn, limits Limits, onLost func(*Loss)) *watch {
-	w := &watch{conn: conn, limits: limits, onLost: onLost, begun: time.Now(), exited: make(chan struct{})}
-	// The timer's goroutine ends on stop, which waits for it, or on a loss.
-	w.start = time.AfterFunc(lead, w.run)
+func newWatch(h *Hold, limits Limits, onLost func(*Loss)) *watch {
+	w := h.unbegun
+	h.unbegun = nil
+	if w == nil {
+		w = &watch{conn: h.pin.Conn().PgConn(), exited: make(chan struct{})}
+		w.ring = func() { go w.run() } // ends on stop, which waits for it, or on a loss
+	}
+	w.alarms, w.limits, w.onLost, w.begun = h.alarms, limits, onLost, time.Now()
+	w.alarms.Set(&w.start, w.begun.Add(lead), w.ring)
 	return w
 }
 
@@ -110,9 +117,6 @@ func (w *watch) arm(set func(time.Time) error, deadline time.Time, beat bool) bo
 // read is interrupted at once; a heartbeat under way may finish within limit,
 // after which it is cut off, which counts as a loss.
 func (w *watch) stop(limit time.Duration) *Loss {
-	if w.start.Stop() {
-		return nil // it has not begun
-	}
 	w.mu.Lock()
 	w.stopping = true
 	if !w.beating {
