@@ -139,14 +139,14 @@ func (c *contender) mustLeave() bool {
 func (c *contender) askFor(w *waiter) bool {
 	wait, ctx := c.asked && !w.try, context.Background()
 	if c.self != nil {
-		if c.mustLeave() || !w.isShort(wait) {
+		if c.mustLeave() || !c.goesShort(&w.request, wait) {
 			return false
 		}
 		ctx = c.self.ctx
 	}
 	c.asker = w
 	c.step(w, func() error {
-		if w.isShort(wait) {
+		if c.goesShort(&w.request, wait) {
 			return c.try(ctx, c.locker, w.request)
 		}
 		return c.ask(w.ctx, c.locker, w.request, wait)

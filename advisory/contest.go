@@ -51,8 +51,11 @@ const issueLimit = time.Second
 // session may hold them all the same: it can only be destroyed.
 func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) error {
 	c.shared = r.targets[0].shared
-	if r.isShort(wait) {
-		return c.try(context.Background(), l, r) // to the end
+	if c.goesShort(&r, wait) {
+		err := c.try(context.Background(), l, r)
+		if !errors.Is(err, connhold.ErrLeft) { // it needs a script
+			return err
+		}
 	}
 	name := sessionName(labels(r.keys), c.hold.ParameterStatus("application_name"))
 	if r.slots != nil {

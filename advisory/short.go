@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/grant"
 )
 
 // The short way is that of one lock that is free: a prepared statement to lock
@@ -30,16 +31,24 @@ type shortWay struct {
 	id     string   // tells apart the statements of several Lockers
 	try    map[form]*connhold.Statement
 	free   map[form]*connhold.Statement
+
+	major    int  // version of the server
+	scripted bool // an Issue needs a script
 }
 
 // form is what the text of the statements depends on.
-type form struct{ pair, shared bool }
+type form struct {
+	pair, shared bool
+	issue        string // the function of an Issue
+}
 
-func (t target) form() form { return form{pair: t.pair, shared: t.shared} }
+func (t target) form(issue string) form {
+	return form{pair: t.pair, shared: t.shared, issue: issue}
+}
 
 func newShortWay(known *acquaintance, vanishTimeout time.Duration) *shortWay {
 	w := &shortWay{
-		id:  strconv.FormatInt(vanishTimeout.Milliseconds(), 10),
+		major: known.major, id: strconv.FormatInt(vanishTimeout.Milliseconds(), 10),
 		try: make(map[form]*connhold.Statement), free: make(map[form]*connhold.Statement),
 	}
 	if known.own {
@@ -61,13 +70,17 @@ const (
 	answerGranted = "t"
 	answerRefused = "f"
 	answerChanged = "changed" // nothing was done, the settings are not as they were
+	answerScript  = "script"  // nothing was done, the Issue needs a transaction with other settings
 )
 
 // tryText clears what other code may have left on a connection of the pool,
 // because a lock that the session already holds would be granted once more; then
-// it tries the lock, and with it applies the settings. The last parameter is the
-// application_name.
-func (w *shortWay) tryText(t target) string {
+// it tries the lock, and with it applies the settings. The parameter after
+// the lock's is the application_name, and the next one the argument of an Issue.
+//
+// An Issue writes in the transaction that is this statement; where the defaults
+// for that are not what beginScript wants, a script is needed.
+func (w *shortWay) tryText(t target, issue string) string {
 	set, same := []string{notNull(setConfig("application_name", lastParameter(t)))}, []string{"true"}
 	for i, name := range w.names {
 		same = append(same, fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) %s", name, literal(w.before[i])))
@@ -75,10 +88,37 @@ func (w *shortWay) tryText(t target) string {
 			set = append(set, notNull(setConfig(name, literal(w.values[i]))))
 		}
 	}
-	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN CASE WHEN pg_catalog.pg_try_advisory_lock%s(%s) THEN "+
-		"CASE WHEN %s THEN '%s' END ELSE '%s' END ELSE '%s' END END",
-		cleared, strings.Join(same, " AND "), t.suffix(), t.placeholders(),
-		strings.Join(set, " AND "), answerGranted, answerRefused, answerChanged)
+	lock := fmt.Sprintf("CASE WHEN pg_catalog.pg_try_advisory_lock%s(%s) THEN CASE WHEN %s THEN %s END ELSE '%s' END",
+		t.suffix(), t.placeholders(), strings.Join(set, " AND "), granted(t, issue), answerRefused)
+	if issue != "" {
+		lock = fmt.Sprintf("CASE WHEN %s THEN %s ELSE '%s' END", w.fitForIssue(), lock, answerScript)
+	}
+	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s ELSE '%s' END END",
+		cleared, strings.Join(same, " AND "), lock, answerChanged)
+}
+
+// granted is what the lock statement answers when the lock is granted.
+func granted(t target, issue string) string {
+	switch {
+	case issue == "":
+		return "'" + answerGranted + "'"
+	case t.pair:
+		return issue + "($4::pg_catalog.text)::pg_catalog.text"
+	default:
+		return issue + "($3::pg_catalog.text)::pg_catalog.text"
+	}
+}
+
+// fitForIssue is true in a transaction as beginScript makes it.
+func (w *shortWay) fitForIssue() string {
+	is := func(name, value string) string {
+		return fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) '%s'", name, value)
+	}
+	fit := is("transaction_isolation", "read committed") + " AND " + is("statement_timeout", "0")
+	if w.major >= 17 {
+		fit += " AND " + is("transaction_timeout", "0")
+	}
+	return fit
 }
 
 // unlockText is true when the session held the lock until now, holds nothing any
@@ -130,20 +170,24 @@ func (t target) parameters(name string) [][]byte {
 	return [][]byte{text[:number], text[number:]}
 }
 
-func (w *shortWay) tryStatement(hold *connhold.Hold, t target) *connhold.Statement {
-	s, ok := w.try[t.form()]
+func (w *shortWay) tryStatement(hold *connhold.Hold, t target, issue string) *connhold.Statement {
+	s, ok := w.try[t.form(issue)]
 	if !ok {
-		s = hold.NewStatement(w.statementName("lock", t), w.tryText(t))
-		w.try[t.form()] = s
+		what := "lock"
+		if issue != "" {
+			what = "issue"
+		}
+		s = hold.NewStatement(w.statementName(what, t), w.tryText(t, issue))
+		w.try[t.form(issue)] = s
 	}
 	return s
 }
 
 func (w *shortWay) unlockStatement(hold *connhold.Hold, t target) *connhold.Statement {
-	s, ok := w.free[t.form()]
+	s, ok := w.free[t.form("")]
 	if !ok {
 		s = hold.NewStatement(w.statementName("unlock", t), w.unlockText(t))
-		w.free[t.form()] = s
+		w.free[t.form("")] = s
 	}
 	return s
 }
@@ -156,9 +200,9 @@ func (w *shortWay) statementName(what string, t target) string {
 	return name
 }
 
-// isShort reports whether the short way is the one to ask.
-func (r *request) isShort(wait bool) bool {
-	return !wait && len(r.targets) == 1 && r.issue.IsZero() && r.slots == nil
+// goesShort reports whether the short way is the one to ask.
+func (c *contest) goesShort(r *request, wait bool) bool {
+	return !wait && len(r.targets) == 1 && r.slots == nil && (r.issue.IsZero() || !c.short.scripted)
 }
 
 // try goes the short way, or on where it was left. It returns connhold.ErrLeft
@@ -172,21 +216,44 @@ func (c *contest) try(ctx context.Context, l *Locker, r request) error {
 	} else {
 		c.session.application = c.hold.ParameterStatus("application_name")
 		name := sessionName(labels(r.keys), c.session.application)
-		answer, err = c.hold.Ask(ctx, l.config.HeartbeatTimeout, c.short.tryStatement(c.hold, r.targets[0]), r.targets[0].parameters(name)...)
+		limit, params := l.config.HeartbeatTimeout, r.targets[0].parameters(name)
+		if !r.issue.IsZero() {
+			limit, params = limit+issueLimit, append(params, []byte(r.issue.Arg))
+		}
+		answer, err = c.hold.Ask(ctx, limit, c.short.tryStatement(c.hold, r.targets[0], r.issue.Func), params...)
 	}
 	c.left = errors.Is(err, connhold.ErrLeft)
 	if err != nil {
 		return err
 	}
 	switch answer {
-	case answerGranted:
-		c.granted, c.applied, c.session.short = true, true, c.short
-	case answerRefused:
 	case answerChanged:
 		return c.meetAnew()
+	case answerScript: // there is no answer yet
+		c.short.scripted = true
+		return connhold.ErrLeft
+	}
+	return c.answered(answer, r.issue)
+}
+
+// answered notes what the server has said.
+func (c *contest) answered(answer string, issue grant.Issue) (err error) {
+	switch {
+	case answer == answerRefused:
+	case issue.IsZero() && answer == answerGranted:
+		c.granted = true
+	case issue.IsZero():
+		err = errors.New("it is no truth value")
 	default:
+		c.granted, c.issue = true, issue
+		c.receipt, err = strconv.ParseInt(answer, 10, 64)
+	}
+	if err != nil {
 		c.hold.Taint()
-		return fmt.Errorf("the server's answer to a lock was %q", answer)
+		return fmt.Errorf("the server's answer to a lock was %q: %w", answer, err)
+	}
+	if c.granted {
+		c.applied, c.session.short = true, c.short
 	}
 	c.asked, c.stale, c.changed = true, 0, false
 	return nil
