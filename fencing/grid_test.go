@@ -35,6 +35,10 @@ var claims = map[string][3]verdict{
 	"never locked": {"LF003", "LF003", "LF003"}, // of a resource that has no token yet
 }
 
+// sameAtEachLevel are those that are refused in the same way at each level, and are
+// tried in one.
+var sameAtEachLevel = []string{"other", "never locked"}
+
 // cell is one write in the grid.
 type cell struct {
 	shape, write, claim string
@@ -66,7 +70,9 @@ func TestGuard_grid(t *testing.T) {
 						continue
 					}
 					for _, claim := range slices.Sorted(maps.Keys(claims)) {
-						g.check(t, cell{shape, write, claim, level})
+						if level == pgx.ReadCommitted || !slices.Contains(sameAtEachLevel, claim) {
+							g.check(t, cell{shape, write, claim, level})
+						}
 					}
 				}
 			})
@@ -286,8 +292,10 @@ func (g *grid) requireClosed(t *testing.T, shape string) {
 			stamp string
 			want  verdict
 		}{
-			{g.stamp(g.resource, g.current-1), "LF001"}, {`SELECT`, "LF002"},
-			{g.stamp(g.resource, g.current+1<<20), "LF003"}, {g.stamp(g.resource, g.current), ok},
+			{g.stamp(g.resource, g.current-1), "LF001"},
+			{`SELECT`, "LF002"},
+			{g.stamp(g.resource, g.current+1<<20), "LF003"},
+			{g.stamp(g.resource, g.current), ok},
 		} {
 			if writes[write].since > 0 && g.version(t) < writes[write].since {
 				continue

@@ -21,11 +21,13 @@ var shapes = map[string]struct {
 	"leaf of a leaf":     {partitionedSQL + middleSQL + `; CREATE TABLE part PARTITION OF middle DEFAULT`, ``, `part`, nil},
 	"leaf attached later": {
 		partitionedSQL, `CREATE TABLE part ` + columnsSQL + `; ALTER TABLE x ATTACH PARTITION part DEFAULT`,
-		`part`, []string{"TRUNCATE"},
+		`part`,
+		[]string{"TRUNCATE"},
 	},
 	"leaf attached below later": {
 		partitionedSQL + middleSQL, `CREATE TABLE part PARTITION OF middle DEFAULT`,
-		`part`, []string{"TRUNCATE"},
+		`part`,
+		[]string{"TRUNCATE"},
 	},
 	"parent of a leaf attached later": {
 		partitionedSQL, `CREATE TABLE part PARTITION OF x DEFAULT`,

@@ -1,7 +1,6 @@
 package fencing_test
 
 import (
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -42,6 +41,6 @@ func requireProblem(t *testing.T, db fencing.Querier, table, what, fix string) {
 	t.Helper()
 	found := problems(t, db, table)
 	require.Len(t, found, 1, "%v", found)
-	require.True(t, strings.Contains(found[0].What, what), "%q does not contain %q", found[0].What, what)
+	require.Contains(t, found[0].What, what)
 	require.Equal(t, fix, found[0].Fix)
 }

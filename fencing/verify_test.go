@@ -20,9 +20,8 @@ type harm struct {
 	sql      string
 	what     []string // in order
 	fixed    bool     // whether to run the fixes, which are SQL, leaves nothing
-	since    int
-	table    string // which the problem is of, else public.x
-	byTenant bool   // guarded by its column tenant
+	table    string   // which the problem is of, else public.x
+	byTenant bool     // guarded by its column tenant
 }
 
 const (
