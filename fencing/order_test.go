@@ -31,7 +31,7 @@ func contend(t *testing.T, b *bundle, try bool, level pgx.TxIsoLevel) []fencing.
 		tokens = append(tokens, lease.Token())
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 2*limit)
+	ctx, cancel := context.WithTimeout(t.Context(), 4*limit)
 	defer cancel()
 	var work sync.WaitGroup
 	for range pools {
