@@ -3,7 +3,6 @@ package fencing_test
 import (
 	"context"
 	"testing"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -25,12 +24,6 @@ func TestFencer_givesTheLockBackWhenNothingCanBeIssued(t *testing.T) {
 		for how, lock := range map[string]func(context.Context, *fencing.Fencer) error{
 			"Do":    func(ctx context.Context, f *fencing.Fencer) error { return f.Do(ctx, "nightly", never) },
 			"TryDo": func(ctx context.Context, f *fencing.Fencer) error { return f.TryDo(ctx, "nightly", never) },
-			// Tries again until its context ends, and reports the last failure.
-			"Lead": func(ctx context.Context, f *fencing.Fencer) error {
-				ctx, cancel := context.WithTimeout(ctx, 500*time.Millisecond)
-				defer cancel()
-				return f.Lead(ctx, "nightly", never)
-			},
 		} {
 			t.Run(name+" "+how, func(t *testing.T) {
 				t.Parallel()

@@ -116,7 +116,7 @@ func TestUpAndDown_giveUpTheWaitWithTheirContext(t *testing.T) {
 			cancel()
 			require.ErrorIs(t, receive(t, result), context.Canceled)
 
-			ctx, cancel = context.WithTimeout(t.Context(), 300*time.Millisecond)
+			ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
 			defer cancel()
 			err := run(ctx, pool)
 			require.ErrorIs(t, err, context.DeadlineExceeded)
