@@ -31,11 +31,12 @@ import (
 //	standby               starts a pair and sets STANDBY_URL
 func TestScripts(t *testing.T) {
 	t.Parallel()
+	binDir(t) // which takes its time, before the deadline is set
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Deadline:            time.Now().Add(3 * limit),
+		Deadline:            time.Now().Add(6 * limit),
 		Setup:               setUpScript,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"status": scriptStatus, "shows": scriptShows, "sql": scriptSQL, "until": scriptUntil, "pooler": scriptPooler, "standby": scriptStandby,

@@ -64,8 +64,8 @@ func (r *runner) acquire(ctx context.Context, pool *pgxpool.Pool) (h held, err e
 		case err == nil:
 			return h, nil
 		case errors.Is(context.Cause(ctx), errTimeIsUp):
-			return held{}, fmt.Errorf("%w after %v: another session holds %s", errTimeIsUp, r.options.wait.Duration, r.printable())
-		case errors.Is(err, advisory.ErrNotAcquired):
+			return held{}, fmt.Errorf("%w after %v of waiting for %s", errTimeIsUp, r.options.wait.Duration, r.printable())
+		case errors.Is(err, advisory.ErrNotAcquired) && !r.options.fence: // that one may say more
 			return held{}, fmt.Errorf("%w: another session holds %s", advisory.ErrNotAcquired, r.printable())
 		case r.options.noWait, ctx.Err() != nil, !mayPass(err):
 			return held{}, err

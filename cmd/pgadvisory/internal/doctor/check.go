@@ -15,17 +15,25 @@ import (
 	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/connect"
 )
 
+// limit bounds the whole.
+const limit = 30 * time.Second
+
 // probe is the name of the lock that is taken.
 const probe = "pgadvisory doctor"
 
 // Check connects and looks. It always returns something; what it can't go on
 // after is the last finding. An error means that ctx has ended.
 func Check(ctx context.Context, config *pgxpool.Config, sessionPooler bool) (Report, error) {
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
 	var r Report
 	pool, err := connect.Open(ctx, config)
 	if err != nil {
 		r.problem(connectFix(err), "no connection: %v", err)
-		return r, ctx.Err()
+		if errors.Is(ctx.Err(), context.Canceled) {
+			return r, ctx.Err()
+		}
+		return r, nil
 	}
 	defer pool.Close()
 	c := config.ConnConfig
@@ -37,6 +45,9 @@ func Check(ctx context.Context, config *pgxpool.Config, sessionPooler bool) (Rep
 		server, vanishing, room, role, schema, guards,
 	} {
 		switch err := look(ctx, &r, pool); {
+		case errors.Is(ctx.Err(), context.DeadlineExceeded):
+			r.problem("see whether the server is overloaded, or the network loses packets", "the server did not answer all questions within %v", limit)
+			return r, nil
 		case ctx.Err() != nil:
 			return r, ctx.Err()
 		case errors.Is(err, errStop):

@@ -62,7 +62,9 @@ func (g *Group) Run(command Command, signals *Signals, lost <-chan struct{}) (re
 	r.terminal.begin()
 	defer r.terminal.end(g.id)
 	r.wait(signals.C, children, lost)
-	r.empty(signals.C)
+	if r.ended {
+		r.empty(signals.C)
+	}
 	return r.result, 0, nil
 }
 
@@ -87,7 +89,7 @@ func (r *run) start() (code int, err error) {
 	return code, fmt.Errorf("%s: %w", r.command.Args[0], err)
 }
 
-// wait returns when the command has ended.
+// wait returns when the command has ended, or doesn't although it was killed.
 func (r *run) wait(signals, children <-chan os.Signal, lost <-chan struct{}) {
 	stuck := false
 	for r.reap(); !r.ended && !stuck; r.reap() {

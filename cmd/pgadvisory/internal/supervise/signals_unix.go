@@ -26,6 +26,9 @@ var forwarded = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, 
 func Listen() *Signals {
 	s := &Signals{C: make(chan os.Signal, 64)}
 	s.listen(terminating)
+	// A reader of stderr that has gone shall not end this process, and with it
+	// the command. To the command SIGPIPE is what it was.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return s
 }
 
