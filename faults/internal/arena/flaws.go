@@ -28,6 +28,8 @@ const (
 	LateMark Flaw = "late-mark"
 	// EarlyToken takes a token that was drawn before the lock was asked for.
 	EarlyToken Flaw = "early-token"
+	// Unpromoted takes the tokens of before a promotion for what they were then.
+	Unpromoted Flaw = "unpromoted"
 	// AsyncCommit acknowledges a commit before it is durable.
 	AsyncCommit Flaw = "async-commit"
 )
@@ -58,6 +60,9 @@ var flaws = map[Flaw][]edit{
 	},
 	SnapshotCheck: {
 		{checkFunction, regexp.MustCompile(` FOR SHARE;`), `;`},
+	},
+	Unpromoted: {
+		{checkFunction, regexp.MustCompile(`(?s)is_past := .*?;`), `is_past := false;`},
 	},
 	LateMark: {
 		{issueFunction, regexp.MustCompile(`(?s)INSERT INTO fencing\.resource.*?INTO token;`), `NULL;`},

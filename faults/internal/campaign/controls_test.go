@@ -82,6 +82,12 @@ func TestRun_findsWhatIsBroken(t *testing.T) {
 			// Either while all work, or when all rest.
 			rules: []checker.Rule{checker.Stuck, checker.Left},
 		},
+		"a promotion that does not end what was held": {
+			weights: nemesis.Weights{nemesis.Forget: 1},
+			server:  arena.Unpromoted,
+			habit:   worker.Persistent,
+			rules:   []checker.Rule{checker.Stale},
+		},
 		"a session that nobody asks for a sign of life": {
 			weights: nemesis.Weights{nemesis.HalfOpen: 1, nemesis.Mute: 1, nemesis.Deaf: 1},
 			worker:  worker.NoHeartbeat,
@@ -96,6 +102,9 @@ func TestRun_findsWhatIsBroken(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			o := options(t, control.weights)
+			if control.server == arena.Unpromoted {
+				o.SegmentRounds = 2 // each takes seconds
+			}
 			if control.worker == worker.CarelessUnlock {
 				o.Patience = 2 * time.Second // all of it
 			}

@@ -11,7 +11,7 @@ import (
 
 // Stats counts what happened.
 type Stats struct {
-	Faults    map[string]int // by kind
+	Faults    map[string]int // rounds, by kind
 	Calls     int            // for a lock
 	Grants    int
 	Reads     int
@@ -76,7 +76,7 @@ func (j *judge) count(events []history.Event) Stats {
 			s.Calls++
 		case history.ReadEnd:
 			s.Reads++
-		case history.Fault:
+		case history.Healed:
 			s.Faults[e.How]++
 		case history.Recovered:
 			s.WorstRecovery = max(s.WorstRecovery, e.Time.Sub(e.Since))

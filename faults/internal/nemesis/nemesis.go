@@ -87,11 +87,12 @@ func (n *Nemesis) target(ctx context.Context, a Action) (m *fleet.Member, hold h
 	return n.Fleet.Members[number-1], hold
 }
 
-// awaitTakeover waits until the key is granted to another.
-func (n *Nemesis) awaitTakeover(ctx context.Context, from int, a Action, loser int) {
+// awaitTakeover waits until the key is granted to another, and reports false if
+// it is not.
+func (n *Nemesis) awaitTakeover(ctx context.Context, from int, a Action, loser int) bool {
 	ctx, cancel := context.WithTimeout(ctx, takeoverLimit)
 	defer cancel()
-	n.Log.Await(ctx, from, func(e history.Event) bool {
+	return n.Log.Await(ctx, from, func(e history.Event) bool {
 		return e.Kind == history.LockEnd && e.Outcome == history.OK && e.Key == a.Key && e.Worker != loser
 	})
 }

@@ -153,7 +153,13 @@ func (g *grant) ended(err error) {
 func (g *grant) work(lease *fencing.Lease) {
 	stubborn := g.chance(60)
 	for range 1 + g.rand.IntN(4) {
-		if lease.Err() != nil && !stubborn {
+		switch {
+		case lease.Err() == nil:
+			// go on
+		case g.Habit == Persistent:
+			g.writeOn(lease)
+			return
+		case !stubborn:
 			return
 		}
 		g.write(lease)
@@ -163,6 +169,14 @@ func (g *grant) work(lease *fencing.Lease) {
 		// By now another may well hold the key.
 		pause(context.Background(), g.between(0, 200*time.Millisecond))
 		g.write(lease)
+	}
+}
+
+// writeOn is what [Persistent] is.
+func (g *grant) writeOn(lease *fencing.Lease) {
+	for range 12 {
+		g.write(lease)
+		pause(context.Background(), 5*time.Millisecond)
 	}
 }
 

@@ -82,6 +82,9 @@ const (
 	// SlowToCommit takes its time between the write and the commit, and uses read
 	// committed.
 	SlowToCommit Habit = "slow-to-commit"
+	// Persistent goes on writing for a while after each loss, also when that
+	// fails.
+	Persistent Habit = "persistent"
 )
 
 // Env is the environment of the process.

@@ -53,14 +53,13 @@ const (
 // stopped, or because the machine had other things to do. What it should have
 // noticed meanwhile it can't have.
 func (t *teller) watchStalls(ctx context.Context) {
-	for {
-		before := history.Now()
-		more := pause(ctx, stallTick)
-		if history.Now().Sub(before) > stallTick+stallMin {
-			t.tell(history.Event{Kind: history.Stall, Since: before})
+	last := history.Now()
+	for more := true; more; {
+		more = pause(ctx, stallTick)
+		now := history.Now() // no moment is between this and the next
+		if now.Sub(last) > stallTick+stallMin {
+			t.tell(history.Event{Kind: history.Stall, Since: last})
 		}
-		if !more {
-			return
-		}
+		last = now
 	}
 }

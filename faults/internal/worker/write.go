@@ -26,7 +26,7 @@ func (g *grant) write(lease *fencing.Lease) {
 		w.swap, w.before = false, long
 	case SlowToCommit:
 		w.after = long
-	case NoHabit:
+	case NoHabit, Persistent:
 		// what it has drawn
 	}
 	options := pgx.TxOptions{IsoLevel: g.isolation()}
