@@ -30,7 +30,7 @@ type Pair struct {
 // whichever is first. t is skipped where the binaries are not installed.
 func StartPair(t testing.TB) *Pair {
 	t.Helper()
-	if _, err := findOwnBinDir(t.Context(), basebackup); err != nil {
+	if err := CheckStandby(t.Context()); err != nil {
 		t.Skip(err)
 	}
 	primary := StartWith(t)

@@ -25,6 +25,12 @@ type Standby struct {
 	replication *faultproxy.Proxy
 }
 
+// CheckStandby returns why [LaunchStandby] can't work here, or nil.
+func CheckStandby(ctx context.Context) error {
+	_, err := findOwnBinDir(ctx, basebackup)
+	return err
+}
+
 // LaunchStandby starts a standby of a server that [Launch] or [StartWith] has
 // started. settings are its own, besides those of every server. Whoever calls it
 // calls [Standby.Close]; on an error nothing is left.
