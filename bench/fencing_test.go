@@ -1,0 +1,173 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/fencing"
+)
+
+// BenchmarkFenced is a lock with a token whose commit is durable. Raw is a
+// statement with the same lock, sequence and row, and none of the checks; the
+// other one calls the function that Fencer calls.
+func BenchmarkFenced(b *testing.B) {
+	pg := startPostgres(b)
+	p := pool(b, pg, 2)
+	execute(b, p, "CREATE TABLE mark (name text PRIMARY KEY, mark bigint) WITH (fillfactor = 50)")
+	execute(b, p, "CREATE SEQUENCE number")
+	execute(b, p, "INSERT INTO mark VALUES ('raw', 0)")
+	raw := func(lock string) cycle {
+		return onPool(p, func(ctx context.Context, conn *pgxpool.Conn) error {
+			var token int64
+			if err := conn.QueryRow(ctx, lock, int64(7)).Scan(&token); err != nil {
+				return err
+			}
+			return yes(ctx, conn, unlock, 7)
+		})
+	}
+	run(b, "pgxpool-same-write", raw("UPDATE mark SET mark = nextval('number') WHERE name = 'raw' AND CASE WHEN pg_try_advisory_lock($1) THEN true ELSE false END RETURNING mark"))
+	run(b, "Fencer", fenced(b, locker(b, pg, 2)))
+	run(b, "Fencer-own-pool", fenced(b, ownLocker(b, pg)))
+	run(b, "pgxpool-fencing.issue", onPool(p, func(ctx context.Context, conn *pgxpool.Conn) error {
+		var token int64
+		if err := conn.QueryRow(ctx, "SELECT CASE WHEN pg_try_advisory_lock(hashtextextended('bare', 0)) THEN fencing.issue('bare') END").Scan(&token); err != nil {
+			return err
+		}
+		var ok bool
+		return conn.QueryRow(ctx, "SELECT pg_advisory_unlock(hashtextextended('bare', 0))").Scan(&ok)
+	}))
+}
+
+// writers is what writes are done by: one after the other, or several at once.
+var writers = []int{1, 8}
+
+// BenchmarkWrite is a transaction that writes a row, or many, to a table that is
+// guarded or not.
+func BenchmarkWrite(b *testing.B) {
+	pg := startPostgres(b)
+	p := pool(b, pg, 8)
+	lease := must(must(fencing.New(locker(b, pg, 2), nil))(b).TryLock(b.Context(), "exports"))(b)
+	for _, n := range writers {
+		for _, how := range []string{"unguarded", "guarded"} {
+			table := newTable(b, p, how)
+			inTx := unguarded(p)
+			if how == "guarded" {
+				inTx = guarded(p, lease)
+			}
+			writeRows(b, fmt.Sprintf("rows=1/writers=%d/how=%s", n, how), n, inTx, "INSERT INTO "+table+" (id, note) VALUES ($1, 'note')")
+			if n == 1 {
+				writeRows(b, "rows=1000/writers=1/how="+how, n, inTx, "INSERT INTO "+table+" (id, note) SELECT $1 + g, 'note' FROM generate_series(1, 1000) g")
+			}
+		}
+	}
+}
+
+// BenchmarkBulk is a million rows, by COPY, and all of them by one UPDATE.
+func BenchmarkBulk(b *testing.B) {
+	const rows = 1000000
+	pg := startPostgres(b)
+	p := pool(b, pg, 2)
+	lease := must(must(fencing.New(locker(b, pg, 2), nil))(b).TryLock(b.Context(), "exports"))(b)
+	for _, how := range []string{"unguarded", "guarded"} {
+		table := newTable(b, p, how)
+		inTx := unguarded(p)
+		if how == "guarded" {
+			inTx = guarded(p, lease)
+		}
+		b.Run("do=COPY/how="+how, func(b *testing.B) {
+			for range b.N {
+				b.StopTimer()
+				check(b, inTx(b.Context(), func(tx pgx.Tx) error {
+					_, err := tx.Exec(b.Context(), "TRUNCATE "+table)
+					return err
+				}))
+				execute(b, p, "CHECKPOINT")
+				b.StartTimer()
+				check(b, inTx(b.Context(), func(tx pgx.Tx) error {
+					_, err := tx.CopyFrom(b.Context(), pgx.Identifier{table}, []string{"id", "note"},
+						pgx.CopyFromSlice(rows, func(i int) ([]any, error) { return []any{int64(i), "note"}, nil }))
+					return err
+				}))
+			}
+		})
+		b.Run("do=UPDATE/how="+how, func(b *testing.B) {
+			for range b.N {
+				b.StopTimer()
+				execute(b, p, "VACUUM FULL "+table)
+				execute(b, p, "CHECKPOINT")
+				b.StartTimer()
+				check(b, inTx(b.Context(), func(tx pgx.Tx) error {
+					_, err := tx.Exec(b.Context(), "UPDATE "+table+" SET note = 'other'")
+					return err
+				}))
+			}
+		})
+	}
+}
+
+// inTx runs a function in a transaction and commits.
+type inTx func(context.Context, func(pgx.Tx) error) error
+
+// unguarded has one more statement, as the stamp is one.
+func unguarded(p *pgxpool.Pool) inTx {
+	return func(ctx context.Context, fn func(pgx.Tx) error) error {
+		return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error {
+			if _, err := tx.Exec(ctx, "SELECT set_config('bench.stamp', '1', true)"); err != nil {
+				return err
+			}
+			return fn(tx)
+		})
+	}
+}
+
+func guarded(p *pgxpool.Pool, lease *fencing.Lease) inTx {
+	return func(ctx context.Context, fn func(pgx.Tx) error) error { return lease.InTx(ctx, p, fn) }
+}
+
+func writeRows(b *testing.B, name string, n int, in inTx, sql string) {
+	b.Helper()
+	b.Run(name, func(b *testing.B) {
+		var id atomic.Int64
+		concurrently(b, n, func(int64) error {
+			return in(b.Context(), func(tx pgx.Tx) error {
+				_, err := tx.Exec(b.Context(), sql, id.Add(1)*1000)
+				return err
+			})
+		})
+	})
+}
+
+// newTable makes a table, which is guarded if it is called so.
+func newTable(b *testing.B, p *pgxpool.Pool, how string) string {
+	b.Helper()
+	execute(b, p, "DROP TABLE IF EXISTS "+how)
+	execute(b, p, "CREATE TABLE "+how+" (id bigint, note text)")
+	if how == "guarded" {
+		check(b, fencing.Guard(b.Context(), p, how, "exports"))
+	}
+	return how
+}
+
+func fenced(b *testing.B, l *advisory.Locker) cycle {
+	b.Helper()
+	f := must(fencing.New(l, nil))(b)
+	return func(ctx context.Context, _ int64) error {
+		lease, err := f.TryLock(ctx, "nightly")
+		if err != nil {
+			return err
+		}
+		return lease.Unlock(ctx)
+	}
+}
+
+func execute(b *testing.B, p *pgxpool.Pool, sql string) {
+	b.Helper()
+	_, err := p.Exec(b.Context(), sql)
+	check(b, err)
+}
