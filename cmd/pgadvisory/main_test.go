@@ -32,6 +32,7 @@ type build struct {
 func binDir(t testing.TB) string {
 	t.Helper()
 	built.once.Do(func() {
+		//nolint:usetesting // it is for all tests, and TestMain removes it
 		if built.dir, built.err = os.MkdirTemp("", "pgadvisory-"); built.err != nil {
 			return
 		}

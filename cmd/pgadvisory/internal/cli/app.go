@@ -89,8 +89,15 @@ func message(err error) string {
 // say writes lines to people, each with the command's name.
 func say(w io.Writer, text string) {
 	for line := range strings.Lines(text) {
-		fmt.Fprintf(w, "pgadvisory: %s\n", strings.TrimRight(line, "\n"))
+		_, _ = fmt.Fprintf(w, "pgadvisory: %s\n", strings.TrimRight(line, "\n"))
 	}
+}
+
+// printf writes to stdout as the last thing that a subcommand does: that nobody
+// could be told is an error.
+func printf(cmd *cobra.Command, format string, args ...any) error {
+	_, err := fmt.Fprintf(cmd.OutOrStdout(), format, args...)
+	return err
 }
 
 // asking is a subcommand's RunE for what asks the database and ends; a signal

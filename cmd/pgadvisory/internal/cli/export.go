@@ -44,7 +44,7 @@ func (a *app) migrateExport() *cobra.Command {
 				return &failure{code: exitSystem, err: err}
 			}
 			for _, file := range files {
-				fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(args[0], file.Name))
+				_, _ = fmt.Fprintln(cmd.OutOrStdout(), filepath.Join(args[0], file.Name))
 			}
 			return nil
 		},

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -24,8 +23,7 @@ not give the right to write to any table. It has to run as the schema's owner.`,
 			if _, err := pool.Exec(ctx, "SELECT fencing.grant_to($1::text::regrole)", role); err != nil {
 				return fencing.Translate(err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s may use fencing\n", args[0])
-			return nil
+			return printf(cmd, "%s may use fencing\n", args[0])
 		}),
 	}
 }

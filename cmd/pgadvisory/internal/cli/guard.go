@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -29,8 +28,7 @@ func (a *app) guard() *cobra.Command {
 			if err := fencing.Guard(ctx, pool, args[0], args[1]); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is guarded for %s\n", args[0], args[1])
-			return nil
+			return printf(cmd, "%s is guarded for %s\n", args[0], args[1])
 		}),
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -36,8 +35,7 @@ func (a *app) guardBy() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(cmd.OutOrStdout(), "%s is guarded by %s%s\n", args[0], prefix, args[1])
-		return nil
+		return printf(cmd, "%s is guarded by %s%s\n", args[0], prefix, args[1])
 	})
 	return cmd
 }

@@ -60,12 +60,11 @@ func (a *app) key() *cobra.Command {
 			case asJSON:
 				return printJSON(cmd.OutOrStdout(), info)
 			case onlyNumber:
-				fmt.Fprintln(cmd.OutOrStdout(), info.Number)
+				return printf(cmd, "%d\n", info.Number)
 			default:
-				fmt.Fprintf(cmd.OutOrStdout(), "name      %s\nnumber    %d\nlock      %s\ntry       %s\nunlock    %s\npg_locks  %s\n",
+				return printf(cmd, "name      %s\nnumber    %d\nlock      %s\ntry       %s\nunlock    %s\npg_locks  %s\n",
 					lockview.Printable(info.Name), info.Number, info.Lock, info.TryLock, info.Unlock, info.PgLocks)
 			}
-			return nil
 		},
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")

@@ -57,10 +57,10 @@ func (a *app) kill() *cobra.Command {
 		}
 		out := cmd.OutOrStdout()
 		if len(holders) == 0 {
-			fmt.Fprintf(cmd.ErrOrStderr(), "pgadvisory: nobody holds %s\n", lockview.Printable(name))
+			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pgadvisory: nobody holds %s\n", lockview.Printable(name))
 			return &failure{code: exitNo}
 		}
-		fmt.Fprint(out, lockview.Table(holders))
+		_, _ = fmt.Fprint(out, lockview.Table(holders))
 		if !yes && !confirm(ctx, cmd.InOrStdin(), out, fmt.Sprintf("Terminate %s?", sessions(len(holders)))) {
 			return &failure{code: exitNo, err: errors.New("nothing was terminated")}
 		}
@@ -68,7 +68,7 @@ func (a *app) kill() *cobra.Command {
 			if err := terminate(ctx, pool, holder); err != nil {
 				return err
 			}
-			fmt.Fprintf(out, "terminated %d\n", holder.PID)
+			_, _ = fmt.Fprintf(out, "terminated %d\n", holder.PID)
 		}
 		return nil
 	})
@@ -147,7 +147,7 @@ func sessions(n int) string {
 
 // confirm asks, and takes no answer for a no.
 func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) bool {
-	fmt.Fprint(out, question+" [y/N] ")
+	_, _ = fmt.Fprint(out, question+" [y/N] ")
 	answer := make(chan string, 1)
 	// Ends with the line, or with the process.
 	go func() {

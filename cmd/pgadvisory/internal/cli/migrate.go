@@ -53,9 +53,9 @@ The role needs the privilege to create a schema in the database.`,
 				return err
 			}
 			if before == after {
-				fmt.Fprintf(cmd.OutOrStdout(), "fencing is at version %d already\n", after)
+				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "fencing is at version %d already\n", after)
 			} else {
-				fmt.Fprintf(cmd.OutOrStdout(), "fencing is now at version %d (was %d)\n", after, before)
+				_, _ = fmt.Fprintf(cmd.OutOrStdout(), "fencing is now at version %d (was %d)\n", after, before)
 			}
 			return nil
 		}),
@@ -81,7 +81,7 @@ else depends on the schema.`,
 			return err
 		}
 		if before == 0 {
-			fmt.Fprintln(out, "fencing is not installed")
+			_, _ = fmt.Fprintln(out, "fencing is not installed")
 			return nil
 		}
 		if !yes && !confirm(ctx, cmd.InOrStdin(), out, "Remove fencing, and forget all tokens?") {
@@ -90,7 +90,7 @@ else depends on the schema.`,
 		if err := migrations.Down(ctx, pool); err != nil {
 			return err
 		}
-		fmt.Fprintln(out, "fencing is removed")
+		_, _ = fmt.Fprintln(out, "fencing is removed")
 		return nil
 	})
 	return cmd
@@ -115,11 +115,11 @@ The status is 1 if there is something to do.`,
 			out := cmd.OutOrStdout()
 			switch {
 			case version == 0:
-				fmt.Fprintf(out, "not installed; the newest version is %d\n", newest)
+				_, _ = fmt.Fprintf(out, "not installed; the newest version is %d\n", newest)
 			case version < newest:
-				fmt.Fprintf(out, "version %d; the newest is %d\n", version, newest)
+				_, _ = fmt.Fprintf(out, "version %d; the newest is %d\n", version, newest)
 			default:
-				fmt.Fprintf(out, "version %d\n", version)
+				_, _ = fmt.Fprintf(out, "version %d\n", version)
 				return nil
 			}
 			return &failure{code: exitNo}

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -23,8 +22,7 @@ owner.`,
 			if _, err := pool.Exec(ctx, "SELECT fencing.revoke_from($1::text::regrole)", role); err != nil {
 				return fencing.Translate(err)
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s may not use fencing any more\n", args[0])
-			return nil
+			return printf(cmd, "%s may not use fencing any more\n", args[0])
 		}),
 	}
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -21,8 +20,7 @@ table's owner. That the table is not guarded is an error.`,
 			if err := fencing.Unguard(ctx, pool, args[0]); err != nil {
 				return err
 			}
-			fmt.Fprintf(cmd.OutOrStdout(), "%s is not guarded any more\n", args[0])
-			return nil
+			return printf(cmd, "%s is not guarded any more\n", args[0])
 		}),
 	}
 }

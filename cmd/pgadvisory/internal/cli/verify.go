@@ -53,13 +53,13 @@ func (a *app) verify() *cobra.Command {
 
 func printReport(out io.Writer, report *fencing.Report) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "TABLE\tGUARDED FOR\t")
+	_, _ = fmt.Fprintln(w, "TABLE\tGUARDED FOR\t")
 	for _, t := range report.Tables {
 		state := "ok"
 		if len(t.Problems) > 0 {
 			state = "PROBLEM"
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\n", t.Table, guardedFor(t), state)
+		_, _ = fmt.Fprintf(w, "%s\t%s\t%s\n", t.Table, guardedFor(t), state)
 	}
 	if err := w.Flush(); err != nil {
 		return err

@@ -97,7 +97,7 @@ func lock(ctx context.Context, r *Report, pool *pgxpool.Pool, sessionPooler bool
 	if err != nil {
 		return err
 	}
-	defer locker.Close(ctx)
+	defer func() { _ = locker.Close(ctx) }()
 	start := time.Now()
 	// The second meets a session that is known, as most do.
 	for range 2 {

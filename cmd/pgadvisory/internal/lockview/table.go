@@ -14,12 +14,12 @@ import (
 func Table(rows []Row) string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "NAME\tKEY\tMODE\tPID\tUSER\tAPPLICATION\tCLIENT\tHELD FOR\tWAITING FOR")
+	_, _ = fmt.Fprintln(w, "NAME\tKEY\tMODE\tPID\tUSER\tAPPLICATION\tCLIENT\tHELD FOR\tWAITING FOR")
 	for _, r := range rows {
 		if r.Announces() && r.State == Held {
 			continue
 		}
-		fmt.Fprintln(w, strings.Join([]string{
+		_, _ = fmt.Fprintln(w, strings.Join([]string{
 			r.title(), r.Key, r.Mode, r.process(), orDash(r.User), orDash(r.Application), r.client(), r.held(), r.waiting(),
 		}, "\t"))
 	}

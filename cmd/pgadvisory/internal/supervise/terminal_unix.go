@@ -50,7 +50,7 @@ func (t *terminal) move(from, to int) bool {
 	if err != nil {
 		return false // there is none
 	}
-	defer tty.Close()
+	defer func() { _ = tty.Close() }()
 	foreground, err := unix.IoctlGetInt(int(tty.Fd()), unix.TIOCGPGRP)
 	if err != nil || foreground != from {
 		return false

@@ -84,18 +84,18 @@ func startWatchdog() (*Group, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer null.Close()
+	defer func() { _ = null.Close() }()
 	ordersIn, orders, err := os.Pipe()
 	if err != nil {
 		return nil, err
 	}
-	defer ordersIn.Close()
+	defer func() { _ = ordersIn.Close() }()
 	answers, answersOut, err := os.Pipe()
 	if err != nil {
 		_ = orders.Close()
 		return nil, err
 	}
-	defer answersOut.Close()
+	defer func() { _ = answersOut.Close() }()
 	pid, err := syscall.ForkExec(self, []string{watchdogName}, &syscall.ProcAttr{
 		Dir:   "/",
 		Env:   []string{watchdogVar + "=1"},
