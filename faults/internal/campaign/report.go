@@ -25,7 +25,8 @@ func (r Report) Text(seed uint64) string {
 	fmt.Fprintf(out, "losses noticed    %d, the worst after %s\n", r.Losses, r.WorstNotice.Round(time.Millisecond))
 	fmt.Fprintf(out, "worst lock call   %s after its context had ended\n", r.WorstCall.Round(time.Millisecond))
 	fmt.Fprintf(out, "worst unlock      %s\n", r.WorstUnlock.Round(time.Millisecond))
-	fmt.Fprintf(out, "worst recovery    %s until all keys were granted and written to again\n", r.WorstRecovery.Round(time.Millisecond))
+	fmt.Fprintf(out, "worst recovery    %s after %s, until all keys were granted and written to again\n",
+		r.WorstRecovery.Round(time.Millisecond), r.RecoveredFrom)
 	fmt.Fprintf(out, "lost by failovers %d acknowledged writes of the end that a standby did not have\n", r.LostWrites)
 	fmt.Fprint(out, "faults           ")
 	for _, kind := range slices.Sorted(maps.Keys(r.Faults)) {

@@ -22,9 +22,9 @@ func (c *campaign) announce(number, rounds int, result checker.Result, took time
 	if n := len(result.Violations); n > 0 {
 		verdict = fmt.Sprintf("%d VIOLATIONS", n)
 	}
-	say(c.out, "segment %d: %d rounds in %s, %d grants, %d writes, %d refused as stale, %d takeovers, worst notice %s: %s\n",
+	say(c.out, "segment %d: %d rounds in %s, %d grants, %d writes, %d refused as stale, %d takeovers, worst notice %s, worst recovery %s: %s\n",
 		number, rounds, took.Round(100*time.Millisecond), s.Grants, s.Writes[history.OK], s.Writes[history.Stale],
-		s.Takeovers, s.WorstNotice.Round(time.Millisecond), verdict)
+		s.Takeovers, s.WorstNotice.Round(time.Millisecond), s.WorstRecovery.Round(time.Millisecond), verdict)
 }
 
 // say prints. A run goes on if nobody reads about it.

@@ -28,7 +28,8 @@ type Stats struct {
 	// WorstRecovery is the longest from the end of a fault until all keys had been
 	// granted and written to again.
 	WorstRecovery time.Duration
-	LostWrites    int // acknowledged ones that failovers lost which may lose them
+	RecoveredFrom string // the fault of that
+	LostWrites    int    // acknowledged ones that failovers lost which may lose them
 }
 
 // Add adds what happened in another history.
@@ -51,8 +52,14 @@ func (s *Stats) Add(o Stats) {
 	s.WorstNotice = max(s.WorstNotice, o.WorstNotice)
 	s.WorstCall = max(s.WorstCall, o.WorstCall)
 	s.WorstUnlock = max(s.WorstUnlock, o.WorstUnlock)
-	s.WorstRecovery = max(s.WorstRecovery, o.WorstRecovery)
+	s.recovered(o.WorstRecovery, o.RecoveredFrom)
 	s.LostWrites += o.LostWrites
+}
+
+func (s *Stats) recovered(took time.Duration, from string) {
+	if took > s.WorstRecovery {
+		s.WorstRecovery, s.RecoveredFrom = took, from
+	}
 }
 
 // Operations is how many there were in all.
@@ -79,7 +86,7 @@ func (j *judge) count(events []history.Event) Stats {
 		case history.Healed:
 			s.Faults[e.How]++
 		case history.Recovered:
-			s.WorstRecovery = max(s.WorstRecovery, e.Time.Sub(e.Since))
+			s.recovered(e.Time.Sub(e.Since), e.How)
 		default:
 			// counted below
 		}

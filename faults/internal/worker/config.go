@@ -34,9 +34,11 @@ const (
 	maxIdle          = 2 * time.Second
 
 	poolSize  = 4
-	holders   = 2                      // goroutines that lock
-	callLimit = time.Second            // for a transaction
-	dialLimit = 500 * time.Millisecond // for a new connection
+	holders   = 2           // goroutines that lock
+	callLimit = time.Second // for a transaction
+	// dialLimit is for a new connection. A server that has just started, on a busy
+	// machine, takes its time, and whoever gives up only adds to its work.
+	dialLimit = 3 * time.Second
 )
 
 // A Flaw is what a worker does wrong on purpose, so that it can be seen that the
