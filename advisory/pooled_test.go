@@ -84,7 +84,8 @@ func setting(name, value string) func(*pgxpool.Config) {
 // handshake told another number.
 func pidOf(t *testing.T, session interface {
 	QueryRow(context.Context, string, ...any) pgx.Row
-}) uint32 {
+},
+) uint32 {
 	t.Helper()
 	var pid uint32
 	require.NoError(t, session.QueryRow(t.Context(), "SELECT pg_catalog.pg_backend_pid()").Scan(&pid))
