@@ -46,7 +46,7 @@ func TestExport_hasTheSameSQLInAllFormats(t *testing.T) {
 			}
 			got += essence(frames[format].ReplaceAllString(string(file.Content), ""))
 		}
-		require.True(t, want == got, "%s differs", format)
+		require.Equal(t, want, got, format)
 	}
 }
 

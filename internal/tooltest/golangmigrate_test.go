@@ -2,7 +2,6 @@ package tooltest_test
 
 import (
 	"database/sql"
-	"strings"
 	"testing"
 
 	"github.com/golang-migrate/migrate/v4"
@@ -57,7 +56,7 @@ func TestGolangMigrate_leavesNothingHalfWhenAMigrationFails(t *testing.T) {
 	objects := one[int](t, b, installedSQL)
 	err := golangMigrate(t, b, (*migrate.Migrate).Up)
 	require.ErrorContains(t, err, "42723")
-	require.False(t, strings.Contains(err.Error(), "25P02"), "the unlock fails")
+	require.NotContains(t, err.Error(), "25P02", "the unlock works")
 	b.requireVersion(t, 1)
 	require.Equal(t, objects, one[int](t, b, installedSQL))
 	var dirty migrate.ErrDirty

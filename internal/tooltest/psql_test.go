@@ -2,7 +2,6 @@ package tooltest_test
 
 import (
 	"context"
-	"errors"
 	"os/exec"
 	"path/filepath"
 	"slices"
@@ -63,7 +62,7 @@ func TestPsql_stopsAtTheFirstError(t *testing.T) {
 	objects := one[int](t, b, installedSQL)
 	out, err := psql(t, b, "*.up.sql")
 	var exit *exec.ExitError
-	require.True(t, errors.As(err, &exit))
+	require.ErrorAs(t, err, &exit)
 	require.Equal(t, 3, exit.ExitCode(), out)
 	require.Contains(t, out, "version")
 	require.NotContains(t, out, "fencing.guarded")
