@@ -80,14 +80,15 @@
 // mark, draw a number, change a guard or write to this schema. What it can do,
 // with no more than that:
 //
-//   - Supersede a holder whose lock it gets: fencing.issue draws a token for the
-//     session that holds the resource's advisory lock, and for no other. As long
-//     as the holder's session has the lock, nobody else's does.
+//   - Supersede a past holder: fencing.issue draws a token for the session that
+//     holds the resource's advisory lock, or for anyone while nobody holds it. As
+//     long as a holder's session has the lock, nobody else gets a token.
 //   - Stamp with a token that it was told or has read, as the holder of it. Marks
 //     are readable for whoever may use the schema: tokens keep those out who are
 //     late, not those who lie. Privileges on the guarded table do that.
-//   - Keep others from locking, by holding the advisory lock of any resource; in
-//     PostgreSQL every role can.
+//   - Keep others from locking, by holding the advisory lock of any resource, and
+//     from writing, by that of hashtextextended(resource, 1); in PostgreSQL every
+//     role can hold any advisory lock.
 //
 // The owner of a table, with the same grant, guards and unguards it. Guard and
 // Unguard ask for nothing that belongs to the schema's owner.
@@ -100,7 +101,8 @@
 // # Cost
 //
 // A statement on a table of [Guard] costs one look at one row, however many rows
-// it writes; on a table of [GuardBy] one for each resource among its rows. Where
+// it writes (a DELETE keeps its rows aside besides, which is the price of
+// fencing_unguard_first); on a table of [GuardBy] one for each resource among its rows. Where
 // an UPDATE or MERGE sets the columns by which such a table is partitioned, and
 // in partitions that were added later, each row is looked at. Until the transaction
 // ends it shares one advisory lock for each resource (the manual, section 13.3.5),

@@ -45,9 +45,10 @@ func Guard(ctx context.Context, db Executor, table, resource string) error {
 // value of column is the name of the resource, whose current token the
 // transaction must be stamped with to write the row. An UPDATE that gives the
 // column another value needs the stamps of both; a row in which it is NULL can't
-// be written, and the table can't be truncated. The column must be of a text, an
-// integer, a boolean, an enum or uuid, or of a domain over one; texts name the same
-// resource only if they are the same byte for byte, whatever the collation says.
+// be written, and the table can't be truncated. The column must be text or
+// varchar, an integer, a boolean, an enum or uuid, and not generated; column is its
+// name as it is, without quotes. Its value names the resource as the server prints
+// it, so that true is t.
 //
 // The check comes after the statement, once for each resource among its rows; a
 // statement that writes no row needs no stamp.

@@ -21,7 +21,7 @@ func (b *bundle) role(t *testing.T) string {
 	b.exec(t, `CREATE ROLE `+name)
 	conn := b.db.Conn(t)
 	t.Cleanup(func() {
-		_, err := conn.Exec(context.Background(), `DROP OWNED BY `+name+`; DROP ROLE `+name)
+		_, err := conn.Exec(context.Background(), `DROP OWNED BY `+name+` CASCADE; DROP ROLE `+name)
 		require.NoError(t, err)
 	})
 	return name
@@ -143,7 +143,7 @@ func TestGrantTo_takesRolesOfOddNames(t *testing.T) {
 	b.exec(t, `CREATE ROLE `+name)
 	conn := b.db.Conn(t)
 	t.Cleanup(func() {
-		_, err := conn.Exec(context.Background(), `DROP OWNED BY `+name+`; DROP ROLE `+name)
+		_, err := conn.Exec(context.Background(), `DROP OWNED BY `+name+` CASCADE; DROP ROLE `+name)
 		require.NoError(t, err)
 	})
 	b.exec(t, `SELECT fencing.grant_to($1::text::regrole)`, name)

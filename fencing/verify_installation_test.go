@@ -95,7 +95,7 @@ func TestVerify_findsWhatHappenedToTheInstallation(t *testing.T) {
 
 // trimAdvice takes what has to come first off a fix.
 func trimAdvice(fix string) string {
-	const first = "once nothing uses the original any more: "
+	const first = "-- once nothing uses the original any more: "
 	if len(fix) > len(first) && fix[:len(first)] == first {
 		return fix[len(first):]
 	}

@@ -10,7 +10,7 @@ COMMENT ON SEQUENCE fencing.token IS
     'Low 43 bits of the tokens; fencing.issue puts the epoch above them. No table owns it, so that RESTART IDENTITY can''t reach it.';
 
 CREATE TABLE fencing.resource (
-    name      text        PRIMARY KEY CHECK (name <> ''),
+    name      text        COLLATE "C" PRIMARY KEY CHECK (name <> ''),
     mark      bigint      NOT NULL CHECK (mark > 0),
     raised_at timestamptz NOT NULL DEFAULT clock_timestamp()
 ) WITH (fillfactor = 50);
@@ -49,21 +49,28 @@ SET search_path = pg_catalog, pg_temp
 SET lock_timeout = '200ms'
 AS $$
 DECLARE
-    lock_key  bigint := hashtextextended(resource, 0);
-    write_key bigint := hashtextextended(resource, 1);
+    -- A collation that takes texts for equal would make one number of them.
+    lock_key  bigint := hashtextextended(resource COLLATE "C", 0);
+    write_key bigint := hashtextextended(resource COLLATE "C", 1);
     token     bigint;
 BEGIN
     IF resource = '' THEN
         RAISE EXCEPTION 'the name of a resource can''t be empty' USING ERRCODE = '22023';
+    ELSIF octet_length(resource) > 2000 THEN
+        RAISE EXCEPTION 'the name of a resource can have 2000 bytes at most; this one has %', octet_length(resource) USING ERRCODE = '22001';
     END IF;
     -- Nobody may supersede a holder without its lock: the lock is granted once
-    -- more to the session that has it, and to no other while one has it.
-    IF NOT pg_try_advisory_lock(lock_key) THEN
+    -- more to the session that has it, and to no other while one has it. It is
+    -- kept until the mark is committed.
+    IF NOT pg_try_advisory_xact_lock(lock_key) THEN
         RAISE EXCEPTION 'another session holds the lock of resource %', to_json(resource) USING
             ERRCODE = '55006',
             HINT = format('Take it first: SELECT CASE WHEN pg_try_advisory_lock(%s) THEN fencing.issue(%L) END.', lock_key, resource);
     END IF;
-    PERFORM pg_advisory_unlock(lock_key);
+    -- In a transaction block the writers of the resource wait for its end.
+    IF current_setting('idle_in_transaction_session_timeout') = '0' THEN
+        PERFORM set_config('idle_in_transaction_session_timeout', '60000', true);
+    END IF;
 
     token := fencing.epoch() << 43 | nextval('fencing.token');
 
@@ -78,7 +85,7 @@ BEGIN
         -- they share this lock.
         PERFORM pg_advisory_xact_lock(write_key);
         -- Above the old mark the token heals a sequence that was set back.
-        INSERT INTO fencing.resource AS r (name, mark) VALUES (resource, token)
+        INSERT INTO fencing.resource AS r (name, mark) VALUES (resource COLLATE "C", token)
         ON CONFLICT (name) DO UPDATE
             SET mark = greatest(excluded.mark, r.mark + 1), raised_at = clock_timestamp()
         RETURNING mark INTO token;
@@ -86,7 +93,7 @@ BEGIN
         -- One of those that it waits for; a prepared transaction has no session.
         RETURN coalesce((
             SELECT -min(l.pid)::bigint FROM pg_locks l
-             WHERE l.locktype = 'advisory' AND l.granted AND l.mode = 'ShareLock'
+             WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid()
                AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
                AND l.objsubid = 1 AND l.classid = ((write_key >> 32) & 4294967295)::oid
                AND l.objid = (write_key & 4294967295)::oid), 0);
@@ -162,6 +169,13 @@ BEGIN
     IF role IS NULL THEN
         RAISE EXCEPTION 'the role can''t be NULL' USING ERRCODE = '22023';
     END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = role) THEN
+        RAISE EXCEPTION 'there is no role %', role USING ERRCODE = '42704';
+    END IF;
+    -- Else GRANT and REVOKE may do nothing, with a warning.
+    IF NOT (SELECT pg_has_role(n.nspowner, 'USAGE') FROM pg_namespace n WHERE n.nspname = 'fencing') THEN
+        RAISE EXCEPTION 'must be owner of schema fencing' USING ERRCODE = '42501';
+    END IF;
     EXECUTE format('GRANT USAGE ON SCHEMA fencing TO %s', role);
     EXECUTE format('GRANT EXECUTE ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval) TO %s', role);
 END $$;
@@ -177,6 +191,13 @@ AS $$
 BEGIN
     IF role IS NULL THEN
         RAISE EXCEPTION 'the role can''t be NULL' USING ERRCODE = '22023';
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_roles r WHERE r.oid = role) THEN
+        RAISE EXCEPTION 'there is no role %', role USING ERRCODE = '42704';
+    END IF;
+    -- Else GRANT and REVOKE may do nothing, with a warning.
+    IF NOT (SELECT pg_has_role(n.nspowner, 'USAGE') FROM pg_namespace n WHERE n.nspname = 'fencing') THEN
+        RAISE EXCEPTION 'must be owner of schema fencing' USING ERRCODE = '42501';
     END IF;
     EXECUTE format('REVOKE ALL ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval) FROM %s', role);
     EXECUTE format('REVOKE ALL ON SCHEMA fencing FROM %s', role);

@@ -2,6 +2,7 @@
 
 CREATE TABLE fencing.guarded (
     target     regclass    PRIMARY KEY,
+    name       text        NOT NULL, -- as it was when it was guarded
     resource   text        CHECK (resource <> ''),
     by_column  name,
     prefix     text        NOT NULL DEFAULT '',
@@ -47,14 +48,19 @@ BEGIN
             HINT = format('Hold the resource''s lock and begin the transaction with SELECT fencing.stamp(%L, token).', resource);
     END IF;
     -- Until the end of the transaction no new holder can raise the mark.
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended(resource, 1));
+    PERFORM pg_advisory_xact_lock_shared(hashtextextended(resource COLLATE "C", 1));
     IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
         -- This statement sees what was committed before the lock was granted.
-        SELECT r.mark, (SELECT o.epoch_base FROM fencing.origin o) INTO mark, base FROM fencing.resource r WHERE r.name = resource;
+        SELECT r.mark, (SELECT o.epoch_base FROM fencing.origin o) INTO mark, base FROM fencing.resource r WHERE r.name = resource COLLATE "C";
     ELSE
         -- A snapshot that is older than the mark fails to serialize here. No
         -- weaker row lock does that.
-        SELECT r.mark, (SELECT o.epoch_base FROM fencing.origin o) INTO mark, base FROM fencing.resource r WHERE r.name = resource FOR SHARE;
+        SELECT r.mark, (SELECT o.epoch_base FROM fencing.origin o) INTO mark, base FROM fencing.resource r WHERE r.name = resource COLLATE "C" FOR SHARE;
+        IF mark IS NULL THEN
+            -- So does this, if the resource's first mark is newer. The refusal
+            -- below takes it back.
+            INSERT INTO fencing.resource (name, mark) VALUES (resource COLLATE "C", 1) ON CONFLICT DO NOTHING;
+        END IF;
     END IF;
     IF mark IS NULL THEN
         SELECT o.epoch_base INTO base FROM fencing.origin o;
@@ -92,15 +98,22 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- SQL for the text of a value, in which distinct texts stay distinct. A type that
--- is not PostgreSQL's own may have a cast to text that its owner wrote, which
--- must not run with the rights of the trigger functions.
+-- SQL for the text of a column's value, of which $1 is the row, or the column is
+-- in scope. It must call nothing but PostgreSQL's own functions, because it runs
+-- with the rights of the trigger functions: so it is no cast, which can be
+-- somebody's function, and what is no column could be one.
 -- +goose StatementBegin
-CREATE FUNCTION fencing.text_of(expression text) RETURNS text
-LANGUAGE sql IMMUTABLE
+CREATE FUNCTION fencing.text_of(target regclass, by_column text, of_row text) RETURNS text
+LANGUAGE plpgsql STABLE
 AS $$
-    SELECT pg_catalog.format('(CASE WHEN pg_typeof(%1$s)::oid < 16384 THEN (%1$s)::text WHEN %1$s IS NOT NULL THEN format(''%%s'', %1$s) END COLLATE "C")', expression)
-$$;
+BEGIN
+    IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = target AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped) THEN
+        RAISE EXCEPTION '% has no column %', target, quote_ident(by_column) USING
+            ERRCODE = '42703',
+            HINT = format('It is guarded by that column. Give it its name back, or SELECT fencing.unguard(%L) and guard the table by another.', target);
+    END IF;
+    RETURN format('(CASE WHEN %1$s%2$I IS NOT NULL THEN format(''%%s'', %1$s%2$I) END COLLATE "C")', of_row, by_column);
+END $$;
 -- +goose StatementEnd
 
 -- Where a column names the resource: after the statement, once for each
@@ -111,7 +124,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    named text := fencing.text_of(quote_ident(tg_argv[0])) || ' AS value';
+    named text := fencing.text_of(tg_relid, tg_argv[0], '') || ' AS value';
     rows  text := CASE tg_op
         WHEN 'INSERT' THEN format('SELECT DISTINCT %s FROM fencing_new', named)
         WHEN 'DELETE' THEN format('SELECT DISTINCT %s FROM fencing_old', named)
@@ -165,7 +178,7 @@ BEGIN
         PERFORM fencing.check_write(tg_argv[0], tg_op, tg_table_schema, tg_table_name);
         RETURN NULL;
     END IF;
-    of_row := 'SELECT ' || fencing.text_of(format('($1).%I', tg_argv[0]));
+    of_row := 'SELECT ' || fencing.text_of(tg_relid, tg_argv[0], '($1).');
     IF tg_op <> 'INSERT' THEN
         EXECUTE of_row USING old INTO value;
         PERFORM fencing.check_value(value, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
@@ -206,7 +219,7 @@ DECLARE
 BEGIN
     IF tg_nargs = 2 THEN
         -- As fencing.text_of has it, which the writer may not be allowed to call.
-        EXECUTE format('SELECT $2 || CASE WHEN pg_typeof(($1).%1$I)::oid < 16384 THEN (($1).%1$I)::text ELSE format(''%%s'', ($1).%1$I) END', tg_argv[0])
+        EXECUTE format('SELECT $2 || format(''%%s'', ($1).%I)', tg_argv[0])
             USING new, tg_argv[1] INTO resource;
     END IF;
     -- Without a stamp, as in logical replication, the row stays as it came.
@@ -243,19 +256,23 @@ $$;
 -- zz_fencing_move is for rows that may go to another partition, since no
 -- transition table has them if it is MERGE that moves them.
 --
+-- A trigger of somebody else that fires before an UPDATE may move a row as well,
+-- or change whose it is afterwards: where there is one, each row is checked.
+--
 -- zz_fencing_token always fires; its condition is there to keep the column from
 -- being dropped under it.
 --
 -- fencing_unguard_first never fires. That it is there keeps PostgreSQL from
 -- attaching the table to a parent, by way of which it would be written unchecked.
 --
--- How pg_get_triggerdef writes a backslash, standard_conforming_strings decides.
+-- How pg_get_triggerdef writes a text and a name, two settings decide.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.wanted(target regclass, resource text, by_column name, prefix text)
 RETURNS TABLE (member regclass, depth int, cloned boolean, name name, state "char", definition text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on
+SET quote_all_identifiers = off
 AS $$
     WITH argument (list) AS (
         SELECT string_agg('''' || replace(a.text, '''', '''''') || '''', ', ' ORDER BY a.number)
@@ -265,6 +282,10 @@ AS $$
         SELECT f.member AS oid, f.depth, f.depth = 0 AS is_root, c.relkind = 'r' AS is_leaf, c.relispartition AS is_partition,
             EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'fencing_token' AND NOT a.attisdropped) AS is_stamped
         FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member
+    ), watch (each_row) AS (
+        SELECT by_column IS NOT NULL AND current_setting('server_version_num')::int >= 150000 AND EXISTS (
+            SELECT FROM member m JOIN pg_trigger t ON t.tgrelid = m.oid JOIN pg_proc p ON p.oid = t.tgfoid
+            WHERE t.tgtype & 19 = 19 AND NOT t.tgisinternal AND p.pronamespace <> 'fencing'::regnamespace)
     ), keys (list) AS (
         SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
         WHERE a.attrelid = target AND a.attname IN (
@@ -288,9 +309,10 @@ AS $$
             'FOR EACH STATEMENT EXECUTE FUNCTION fencing.refuse_truncate()'
             FROM member WHERE by_column IS NOT NULL
         UNION ALL
-        SELECT oid, depth, is_partition, 'fencing_guard_row', CASE WHEN is_leaf THEN 'D' WHEN depth % 2 = 0 THEN 'A' ELSE 'O' END,
+        SELECT oid, depth, is_partition, 'fencing_guard_row',
+            CASE WHEN is_leaf AND NOT each_row THEN 'D' WHEN is_leaf OR depth % 2 = 0 THEN 'A' ELSE 'O' END,
             'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
-            FROM member, argument WHERE is_partition OR NOT is_leaf
+            FROM member, argument, watch WHERE is_partition OR NOT is_leaf
         UNION ALL
         SELECT oid, depth, depth > 1, 'fencing_guard_row_replica', CASE WHEN is_leaf OR depth % 2 = 0 THEN 'D' ELSE 'R' END,
             'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
@@ -326,6 +348,31 @@ AS $$
 $$;
 -- +goose StatementEnd
 
+-- Why a table can't be guarded by a column; NULL if it can. The text of other
+-- types depends on settings of the session, or is not the same for equal values.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.unfit(target regclass, by_column name) RETURNS text
+LANGUAGE sql STABLE STRICT
+SET search_path = pg_catalog, pg_temp
+AS $$
+    WITH RECURSIVE col AS (
+        SELECT a.atttypid, a.atttypmod, a.attgenerated FROM pg_attribute a
+        WHERE a.attrelid = target AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped
+    ), type (oid, base, category, kind) AS (
+        SELECT t.oid, t.typbasetype, t.typcategory, t.typtype FROM col JOIN pg_type t ON t.oid = col.atttypid
+        UNION ALL
+        SELECT t.oid, t.typbasetype, t.typcategory, t.typtype FROM type JOIN pg_type t ON t.oid = type.base
+    )
+    SELECT CASE
+        WHEN NOT EXISTS (SELECT FROM col) THEN format('has no column %I: every write is refused', by_column)
+        WHEN EXISTS (SELECT FROM col WHERE attgenerated <> '') THEN format('can''t be guarded by its column %I: it is generated', by_column)
+        WHEN NOT EXISTS (SELECT FROM type WHERE kind <> 'd' AND oid <> 'bpchar'::regtype
+            AND (category IN ('S', 'E', 'B') OR oid IN ('smallint'::regtype, 'int'::regtype, 'bigint'::regtype, 'uuid'::regtype)))
+        THEN format('can''t be guarded by its column %I: its type is %s', by_column, (SELECT format_type(atttypid, atttypmod) FROM col))
+        END
+$$;
+-- +goose StatementEnd
+
 -- What of a guard is not as it should be, and what mends it.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.faults(target regclass, resource text, by_column name, prefix text)
@@ -333,6 +380,7 @@ RETURNS TABLE (problem text, fix text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on
+SET quote_all_identifiers = off
 AS $$
     WITH call (guard, unguard) AS (
         SELECT CASE WHEN by_column IS NULL THEN format('SELECT fencing.guard(%L, %L)', target, resource)
@@ -368,19 +416,18 @@ AS $$
     SELECT format('%s is unlogged: a crash empties it, whoever holds the lock', f.member), format('ALTER TABLE %s SET LOGGED', f.member)
         FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member WHERE c.relpersistence <> 'p'
     UNION ALL
-    SELECT format('%s is a foreign table: what is written where it comes from is not checked', f.member), format('detach %s from %s', f.member, target)
+    SELECT format('%s is a foreign table: what is written where it comes from is not checked', f.member), format('-- detach %s from %s', f.member, target)
         FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member WHERE c.relkind NOT IN ('r', 'p')
     UNION ALL
     SELECT format('%s belongs to %s: what is written by way of it is not checked', f.member, i.inhparent::regclass),
-        CASE WHEN f.depth = 0 THEN format('%s; then guard %s', call.unguard, i.inhparent::regclass)
+        CASE WHEN f.depth = 0 THEN format('%s; -- then guard %s', call.unguard, i.inhparent::regclass)
             ELSE format('ALTER TABLE %s NO INHERIT %s', f.member, i.inhparent::regclass) END
         FROM fencing.family(target) f JOIN pg_inherits i ON i.inhrelid = f.member, call
         WHERE i.inhparent NOT IN (SELECT o.member FROM fencing.family(target) o)
     UNION ALL
-    SELECT format('%s has no column %I: every write is refused', target, by_column),
-        format('give the column its name back, or %s and guard the table by another', call.unguard)
-        FROM call WHERE by_column IS NOT NULL
-        AND NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = target AND a.attname = by_column AND NOT a.attisdropped)
+    SELECT format('%s %s', target, fencing.unfit(target, by_column)),
+        format('-- give the column its name and type back, or %s and guard the table by another', call.unguard)
+        FROM call WHERE fencing.unfit(target, by_column) IS NOT NULL
 $$;
 -- +goose StatementEnd
 
@@ -390,6 +437,7 @@ CREATE FUNCTION fencing.complete(target regclass, resource text, by_column name,
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on
+SET quote_all_identifiers = off
 AS $$
 DECLARE
     w     record;
@@ -437,10 +485,11 @@ BEGIN
         RAISE EXCEPTION 'must be owner of table %', target USING ERRCODE = '42501';
     END IF;
     DELETE FROM fencing.guarded g WHERE g.target = record.target AND NOT is_guarded
-        OR NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.target);
+        OR g.name = record.target::text AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.target);
     IF is_guarded THEN
-        INSERT INTO fencing.guarded (target, resource, by_column, prefix) VALUES (target, resource, by_column, prefix)
-        ON CONFLICT DO NOTHING;
+        INSERT INTO fencing.guarded AS g (target, name, resource, by_column, prefix)
+        VALUES (target, target::text, resource, by_column, prefix)
+        ON CONFLICT ON CONSTRAINT guarded_pkey DO UPDATE SET name = excluded.name;
     END IF;
 END $$;
 -- +goose StatementEnd
@@ -529,24 +578,18 @@ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    type record;
+    problem text;
 BEGIN
     IF target IS NULL OR by_column IS NULL OR prefix IS NULL THEN
         RAISE EXCEPTION 'the table, the column and the prefix can''t be NULL' USING ERRCODE = '22023';
     END IF;
-    SELECT t.oid::regtype AS name, coalesce(b.typtype, t.typtype) AS kind, coalesce(b.typcategory, t.typcategory) AS category,
-        coalesce(b.oid, t.oid) AS base INTO type
-      FROM pg_attribute a JOIN pg_type t ON t.oid = a.atttypid LEFT JOIN pg_type b ON b.oid = t.typbasetype
-     WHERE a.attrelid = target AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped;
-    IF type.name IS NULL THEN
+    problem := fencing.unfit(target, by_column);
+    IF problem LIKE 'has no column%' THEN
         RAISE EXCEPTION '% has no column %', target, quote_ident(by_column) USING ERRCODE = '42703';
-    END IF;
-    -- The text of other types depends on settings of the session, or is not
-    -- the same for equal values.
-    IF type.category NOT IN ('S', 'E', 'B') AND type.base NOT IN ('smallint'::regtype, 'int'::regtype, 'bigint'::regtype, 'uuid'::regtype) THEN
-        RAISE EXCEPTION '% can''t be guarded by its column %: its type is %', target, quote_ident(by_column), type.name USING
+    ELSIF problem IS NOT NULL THEN
+        RAISE EXCEPTION '% %', target, problem USING
             ERRCODE = '42804',
-            HINT = 'The column must be of a text, an integer, a boolean, an enum or uuid, so that each value is one name of a resource.';
+            HINT = 'The column must be text or varchar, an integer, a boolean, an enum or uuid, and not generated, so that each value is one name of a resource.';
     END IF;
     PERFORM fencing.start(target, NULL, by_column, prefix);
 END $$;
@@ -596,11 +639,18 @@ AS $$
         FROM fencing.guarded g JOIN pg_class c ON c.oid = g.target
         LEFT JOIN LATERAL fencing.faults(g.target, g.resource, g.by_column, g.prefix) f ON true
     UNION ALL
+    SELECT g.name, g.resource, g.by_column, g.prefix, 'is another table than the one that was guarded under this name',
+        CASE WHEN g.by_column IS NULL THEN format('SELECT fencing.guard(%L, %L)', g.name, g.resource)
+            ELSE format('SELECT fencing.guard_by(%L, %L, %L)', g.name, g.by_column, g.prefix) END
+        FROM fencing.guarded g JOIN pg_class c ON c.oid <> g.target AND c.relkind IN ('r', 'p') JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE g.name = format('%I.%I', n.nspname, c.relname)
+        AND NOT EXISTS (SELECT FROM fencing.guarded o, fencing.family(o.target) f WHERE f.member = c.oid)
+    UNION ALL
     SELECT DISTINCT t.tgrelid::regclass::text, NULL, NULL, NULL,
-        'has triggers of a guard that is not recorded: it was detached from a guarded table, or comes from another database',
-        format('guard it, or SELECT fencing.unguard(%L)', t.tgrelid::regclass)
-        FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-        WHERE p.pronamespace = 'fencing'::regnamespace AND t.tgparentid = 0
+        'has triggers of a guard that is not recorded: it was detached from a guarded table, or comes from another database; guard it, or remove them',
+        format('SELECT fencing.unguard(%L)', t.tgrelid::regclass)
+        FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_class c ON c.oid = t.tgrelid
+        WHERE p.pronamespace = 'fencing'::regnamespace AND t.tgparentid = 0 AND c.relpersistence <> 't'
         AND NOT EXISTS (SELECT FROM fencing.guarded g, fencing.family(g.target) f WHERE f.member = t.tgrelid)
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'the sequence fencing.token does not count one by one, or cycles, or counts too far',
@@ -620,7 +670,7 @@ AS $$
     SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource is not logged: a crash forgets the marks', 'ALTER TABLE fencing.resource SET LOGGED'
         FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND c.relpersistence <> 'p'
     UNION ALL
-    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has triggers, rules or row security: they can change or hide marks', 'remove them'
+    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has triggers, rules or row security: they can change or hide marks', '-- remove them'
         FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND (c.relrowsecurity
             OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
             OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal))
@@ -639,7 +689,7 @@ AS $$
             || CASE p.proname WHEN 'issue' THEN '{lock_timeout=200ms}'::text[] ELSE '{}' END))
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'this database is a copy: the original may have issued tokens that are not known here',
-        'once nothing uses the original any more: SELECT fencing.rebase()'
+        '-- once nothing uses the original any more: SELECT fencing.rebase()'
         FROM pg_database d LEFT JOIN fencing.origin o ON true
         WHERE d.datname = current_database()
         AND (d.oid, (pg_control_system()).system_identifier) IS DISTINCT FROM (o.database, o.system_identifier)
@@ -729,7 +779,7 @@ BEGIN
            'fencing.is_applied()'::regprocedure,
            'fencing.check_write(text, text, name, name)'::regprocedure, 'fencing.check_value(text, text, text, text, name, name)'::regprocedure,
            'fencing.check_statement()'::regprocedure, 'fencing.check_rows()'::regprocedure, 'fencing.check_row()'::regprocedure,
-           'fencing.text_of(text)'::regprocedure, 'fencing.refuse_truncate()'::regprocedure, 'fencing.stamp_row()'::regprocedure,
+           'fencing.text_of(regclass, text, text)'::regprocedure, 'fencing.unfit(regclass, name)'::regprocedure, 'fencing.refuse_truncate()'::regprocedure, 'fencing.stamp_row()'::regprocedure,
            'fencing.wanted(regclass, text, name, text)'::regprocedure, 'fencing.family(regclass)'::regprocedure,
            'fencing.triggers(regclass)'::regprocedure, 'fencing.faults(regclass, text, name, text)'::regprocedure,
            'fencing.complete(regclass, text, name, text)'::regprocedure, 'fencing.record(regclass, text, name, text, boolean)'::regprocedure,
@@ -760,6 +810,7 @@ DROP FUNCTION fencing.guard(regclass, text);
 DROP FUNCTION fencing.start(regclass, text, name, text);
 DROP FUNCTION fencing.record(regclass, text, name, text, boolean);
 DROP FUNCTION fencing.complete(regclass, text, name, text);
+DROP FUNCTION fencing.unfit(regclass, name);
 DROP FUNCTION fencing.faults(regclass, text, name, text);
 DROP FUNCTION fencing.triggers(regclass);
 DROP FUNCTION fencing.wanted(regclass, text, name, text);
@@ -768,7 +819,7 @@ DROP FUNCTION fencing.stamp_row();
 DROP FUNCTION fencing.refuse_truncate();
 DROP FUNCTION fencing.check_row();
 DROP FUNCTION fencing.check_rows();
-DROP FUNCTION fencing.text_of(text);
+DROP FUNCTION fencing.text_of(regclass, text, text);
 DROP FUNCTION fencing.check_statement();
 DROP FUNCTION fencing.check_value(text, text, text, text, name, name);
 DROP FUNCTION fencing.check_write(text, text, name, name);
