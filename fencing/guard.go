@@ -48,7 +48,8 @@ func Guard(ctx context.Context, db Executor, table, resource string) error {
 // be written, and the table can't be truncated. The column must be text or
 // varchar, an integer, a boolean, an enum or uuid, and not generated; column is its
 // name as it is, without quotes. Its value names the resource as the server prints
-// it, so that true is t.
+// it, so that true is t; texts name the same resource only if they are the same
+// byte for byte, whatever the collation says. Domains over these will do.
 //
 // The check comes after the statement, once for each resource among its rows; a
 // statement that writes no row needs no stamp.
