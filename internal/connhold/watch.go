@@ -24,7 +24,7 @@ type Limits struct {
 // lead is how long a watch waits before it begins to read. Most holds are over by
 // then, and have not paid for a goroutine that reads and has to be interrupted. A
 // loss that comes earlier is read when it begins.
-const lead = time.Millisecond
+const lead = 5 * time.Millisecond
 
 // past is a deadline that has always expired. Setting it interrupts a read.
 var past = time.Unix(1, 0)
