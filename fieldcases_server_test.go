@@ -186,6 +186,9 @@ func TestSQL_asksForLocksWhereNoPlanDecides(t *testing.T) {
 						continue // a name, put together with SELECT elsewhere
 					}
 					clauses := clause.FindAllString(statement[:at[0]], -1)
+					if len(clauses) == 0 && strings.HasPrefix(statement, "CASE WHEN ") {
+						continue // an expression, put together with SELECT elsewhere
+					}
 					require.NotEmpty(t, clauses, "%s: %s", path, statement)
 					require.Contains(t, []string{"SELECT", "PERFORM", "IF", ":="}, clauses[len(clauses)-1], "%s: %s", path, statement)
 					require.NotRegexp(t, relations, functions.ReplaceAllString(statement, ""), path)

@@ -66,7 +66,7 @@ func (c *contender) run() bool {
 			if c.self != nil {
 				return false
 			}
-			c.step(c.asker, func() error { return c.try(context.Background(), l, c.asker.request) })
+			c.step(c.asker, func() error { return c.try(context.WithoutCancel(c.asker.ctx), l, c.asker.request) })
 			continue
 		case w == nil:
 			// nobody to refuse
@@ -137,7 +137,7 @@ func (c *contender) mustLeave() bool {
 // askFor asks the server on behalf of w. It reports false when that could keep
 // self.
 func (c *contender) askFor(w *waiter) bool {
-	wait, ctx := c.asked && !w.try, context.Background()
+	wait, ctx := c.asked && !w.try, context.WithoutCancel(w.ctx)
 	if c.self != nil {
 		if c.mustLeave() || !c.goesShort(&w.request, wait) {
 			return false

@@ -52,7 +52,7 @@ const issueLimit = time.Second
 func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) error {
 	c.shared = r.targets[0].shared
 	if c.goesShort(&r, wait) {
-		err := c.try(context.Background(), l, r)
+		err := c.try(context.WithoutCancel(ctx), l, r)
 		if !errors.Is(err, connhold.ErrLeft) { // it needs a script
 			return err
 		}

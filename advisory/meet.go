@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 
@@ -109,26 +110,33 @@ func (l *Locker) firstMeet(ctx context.Context, conn *pgx.Conn) (*acquaintance, 
 		return nil, fmt.Errorf("the server's answer: %w", err)
 	}
 	known.before, known.ways = answer[3:], make(map[time.Duration]*shortWay)
+	if err := l.refusePooler(ctx, conn, known.pid); err != nil {
+		return nil, err
+	}
 	if l.owned {
 		known.own = true
-		if _, err := askUnprepared(ctx, conn, settingsFor(known, l.config.VanishTimeout).set()); err != nil {
-			return nil, err
-		}
+		_, err = askUnprepared(ctx, conn, settingsFor(known, l.config.VanishTimeout).set())
 	}
+	return known, err
+}
+
+// refusePooler refuses a connection whose session is not the backend's, which
+// has told its pid.
+func (l *Locker) refusePooler(ctx context.Context, conn *pgx.Conn, pid uint32) error {
 	switch {
-	case known.pid == conn.PgConn().PID():
-		return known, nil
+	case pid == conn.PgConn().PID():
+		return nil
 	case !l.config.SessionPooler:
-		return nil, fmt.Errorf("%w: the session's backend is %d and the connection was told %d; connect to the server itself, "+
-			"or set Config.SessionPooler if the pooler is in session mode", ErrPooler, known.pid, conn.PgConn().PID())
+		return fmt.Errorf("%w: the session's backend is %d and the connection was told %d; connect to the server itself, "+
+			"or set Config.SessionPooler if the pooler is in session mode", ErrPooler, pid, conn.PgConn().PID())
 	}
 	// One that lends a backend for a transaction may lend another one now.
 	again, err := askUnprepared(ctx, conn, "SELECT pg_catalog.pg_backend_pid()")
-	if err == nil && again[0] != pid {
-		err = fmt.Errorf("%w: one session's statements ran on the backends %s and %s; "+
+	if err == nil && again[0] != strconv.FormatUint(uint64(pid), 10) {
+		err = fmt.Errorf("%w: one session's statements ran on the backends %d and %s; "+
 			"the pooler must be in session mode", ErrPooler, pid, again[0])
 	}
-	return known, err
+	return err
 }
 
 // askUnprepared returns the one row of a query, in text. A prepared statement

@@ -67,7 +67,9 @@ func (c *contest) connectAndMeet(ctx context.Context, l *Locker) error {
 // become takes over the connection of a lock that has just been unlocked.
 func (c *contest) become(hold *connhold.Hold, l *Locker) {
 	c.hold = hold
-	c.know(acquaintanceOf(hold), l)
+	if known := acquaintanceOf(hold); known != nil { // else to be met anew
+		c.know(known, l)
+	}
 }
 
 // reserve counts one more pinned connection, before it is waited for, so that a

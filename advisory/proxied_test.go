@@ -64,7 +64,7 @@ func (c *cancelsPastProxy) Write(message []byte) (int, error) {
 		if err != nil {
 			return 0, err
 		}
-		_ = c.Conn.Close()
+		_ = c.Close()
 		c.Conn = past
 	}
 	return c.Conn.Write(message)

@@ -71,7 +71,7 @@ func currentSettings() string {
 // apply is an SQL expression that sets all and is true. The order of the parts
 // is forced by CASE; name is an expression for the application_name.
 func (s settings) apply(name string) string {
-	current := []string{"','"}
+	current := []string{"','", "''"} // never none
 	set := []string{setConfig("application_name", name)}
 	for i, n := range s.names {
 		current = append(current, fmt.Sprintf("pg_catalog.current_setting('%s')", n))
@@ -99,7 +99,7 @@ func (s settings) restore() string {
 	}
 	set := make([]string, len(s.names))
 	for i, n := range s.names {
-		set[i] = setConfig(n, fmt.Sprintf("pg_catalog.split_part(pg_catalog.current_setting('%s'), ',', %d)", savedSettings, i+1))
+		set[i] = setConfig(n, fmt.Sprintf("pg_catalog.split_part(pg_catalog.current_setting('%s'), ',', %d)", savedSettings, i+2))
 	}
 	set = append(set, setConfig("application_name", fmt.Sprintf("pg_catalog.current_setting('%s')", savedName)))
 	return "pg_catalog.concat(" + strings.Join(set, ", ") + ") IS NOT NULL"

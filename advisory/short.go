@@ -84,9 +84,7 @@ func (w *shortWay) tryText(t target, issue string) string {
 	set, same := []string{notNull(setConfig("application_name", lastParameter(t)))}, []string{"true"}
 	for i, name := range w.names {
 		same = append(same, fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) %s", name, literal(w.before[i])))
-		if w.before[i] != w.values[i] {
-			set = append(set, notNull(setConfig(name, literal(w.values[i]))))
-		}
+		set = append(set, notNull(setConfig(name, literal(w.values[i]))))
 	}
 	lock := fmt.Sprintf("CASE WHEN pg_catalog.pg_try_advisory_lock%s(%s) THEN CASE WHEN %s THEN %s END ELSE '%s' END",
 		t.suffix(), t.placeholders(), strings.Join(set, " AND "), granted(t, issue), answerRefused)
@@ -103,9 +101,9 @@ func granted(t target, issue string) string {
 	case issue == "":
 		return "'" + answerGranted + "'"
 	case t.pair:
-		return issue + "($4::pg_catalog.text)::pg_catalog.text"
+		return grant.Call(issue, "$4::pg_catalog.text") + "::pg_catalog.text"
 	default:
-		return issue + "($3::pg_catalog.text)::pg_catalog.text"
+		return grant.Call(issue, "$3::pg_catalog.text") + "::pg_catalog.text"
 	}
 }
 
@@ -133,9 +131,7 @@ func (w *shortWay) unlockText(t target) string {
 func (w *shortWay) restore(application string) string {
 	set := []string{notNull(setConfig("application_name", application))}
 	for i, name := range w.names {
-		if w.before[i] != w.values[i] {
-			set = append(set, notNull(setConfig(name, literal(w.before[i]))))
-		}
+		set = append(set, notNull(setConfig(name, literal(w.before[i]))))
 	}
 	return "(" + strings.Join(set, " AND ") + ")"
 }
@@ -175,7 +171,7 @@ func (w *shortWay) tryStatement(hold *connhold.Hold, t target, issue string) *co
 	if !ok {
 		what := "lock"
 		if issue != "" {
-			what = "issue"
+			what = "issue_" + issue
 		}
 		s = hold.NewStatement(w.statementName(what, t), w.tryText(t, issue))
 		w.try[t.form(issue)] = s
@@ -218,7 +214,7 @@ func (c *contest) try(ctx context.Context, l *Locker, r request) error {
 		name := sessionName(labels(r.keys), c.session.application)
 		limit, params := l.config.HeartbeatTimeout, r.targets[0].parameters(name)
 		if !r.issue.IsZero() {
-			limit, params = limit+issueLimit, append(params, []byte(r.issue.Arg))
+			limit, params = limit+issueLimit, append(params, []byte(r.issue.Hex()))
 		}
 		answer, err = c.hold.Ask(ctx, limit, c.short.tryStatement(c.hold, r.targets[0], r.issue.Func), params...)
 	}
@@ -248,6 +244,7 @@ func (c *contest) answered(answer string, issue grant.Issue) (err error) {
 		c.granted, c.issue = true, issue
 		c.receipt, err = strconv.ParseInt(answer, 10, 64)
 	}
+	c.asked = true
 	if err != nil {
 		c.hold.Taint()
 		return fmt.Errorf("the server's answer to a lock was %q: %w", answer, err)
@@ -255,13 +252,13 @@ func (c *contest) answered(answer string, issue grant.Issue) (err error) {
 	if c.granted {
 		c.applied, c.session.short = true, c.short
 	}
-	c.asked, c.stale, c.changed = true, 0, false
+	c.stale, c.changed = 0, false
 	return nil
 }
 
 // unlock reports whether the session held the lock.
-func (w *shortWay) unlock(hold *connhold.Hold, limit time.Duration, t target, application string) (owned bool, err error) {
-	answer, err := hold.Ask(context.Background(), limit, w.unlockStatement(hold, t), t.parameters(application)...)
+func (w *shortWay) unlock(ctx context.Context, hold *connhold.Hold, limit time.Duration, t target, application string) (owned bool, err error) {
+	answer, err := hold.Ask(context.WithoutCancel(ctx), limit, w.unlockStatement(hold, t), t.parameters(application)...)
 	return answer == answerGranted, err
 }
 
@@ -270,6 +267,7 @@ func (w *shortWay) unlock(hold *connhold.Hold, limit time.Duration, t target, ap
 func (c *contest) meetAnew() error {
 	if c.changed {
 		c.hold.Taint()
+		c.asked = true
 		return errors.New("the settings of the session change while nobody uses it")
 	}
 	forget(c.hold)

@@ -144,7 +144,7 @@ func (k *Lock) release(ctx context.Context, limit time.Duration) error {
 func (k *Lock) unlockOn(ctx context.Context, hold *connhold.Hold, limit time.Duration) (owned bool, err error) {
 	session := k.seat.session
 	if session.short != nil && len(k.locks) == 1 {
-		return session.short.unlock(hold, limit, k.locks[0], session.application)
+		return session.short.unlock(ctx, hold, limit, k.locks[0], session.application)
 	}
 	sql, args := unlockAllSQL(session), unlockAllArgs(k.locks)
 	if len(k.locks) == 1 {

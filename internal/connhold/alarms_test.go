@@ -26,7 +26,7 @@ func TestAlarms_ringWhenTheyAreDue(t *testing.T) {
 				off[other] = alarms.Off(&set[other]) || off[other]
 			}
 		}
-		time.Sleep(2 * time.Second)
+		time.Sleep(2 * time.Second) //nolint:forbidigo // in a bubble, where time is not real
 		synctest.Wait()
 		for i := range set {
 			if off[i] {
@@ -48,7 +48,7 @@ func TestAlarms_canBeSetAgain(t *testing.T) {
 			alarms.Set(&alarm, time.Now().Add(time.Second), func() { rung++ })
 			require.True(t, alarms.Off(&alarm))
 			alarms.Set(&alarm, time.Now().Add(time.Millisecond), func() { rung++ })
-			time.Sleep(2 * time.Millisecond)
+			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // in a bubble, where time is not real
 			synctest.Wait()
 		}
 		require.Equal(t, 100, rung)

@@ -62,8 +62,7 @@ func (h *Hold) Ask(ctx context.Context, limit time.Duration, s *Statement, param
 	if s.tracer != nil {
 		h.asked.traced = s.tracer.TraceQueryStart(ctx, h.pin.Conn(), pgx.TraceQueryStartData{SQL: s.sql})
 	}
-	h.send(h.asked)
-	return h.await(ctx)
+	return h.await(ctx, h.send)
 }
 
 // Resume waits for the answer to a question that was left.
@@ -71,12 +70,15 @@ func (h *Hold) Resume(ctx context.Context) (string, error) {
 	if h.asked == nil {
 		panic("BUG: connhold: nothing was asked")
 	}
-	return h.await(ctx)
+	return h.await(ctx, func(*question) {})
 }
 
-// send writes the question. That it can't is found by reading. It does not block:
-// on a session that idles there is room for it in the socket's buffer.
+// send writes the question. That it can't is found by reading.
 func (h *Hold) send(q *question) {
+	if h.pin.Conn().IsClosed() { // and pgx may still be writing its goodbye
+		_ = h.socket().Close()
+		return
+	}
 	f := h.pin.Conn().PgConn().Frontend()
 	if !q.statement.isKnown {
 		q.parses = true
@@ -98,7 +100,7 @@ var (
 	endOfQuestion pgproto3.Sync
 )
 
-func (h *Hold) await(ctx context.Context) (string, error) {
+func (h *Hold) await(ctx context.Context, first func(*question)) (string, error) {
 	q := h.asked
 	i := h.interruption
 	if i == nil {
@@ -106,6 +108,7 @@ func (h *Hold) await(ctx context.Context) (string, error) {
 	}
 	i.alarms = h.alarms
 	i.on(ctx, q.until)
+	first(q)
 	err := h.receive(q)
 	isUnused, left := i.off()
 	if h.interruption = i; !isUnused {
@@ -116,11 +119,14 @@ func (h *Hold) await(ctx context.Context) (string, error) {
 	}
 	h.asked = nil
 	answer, err := h.conclude(q, err)
-	if q.statement.tracer != nil {
-		q.statement.tracer.TraceQueryEnd(q.traced, h.pin.Conn(), pgx.TraceQueryEndData{Err: err})
+	asked := *q
+	// Not to be kept with the connection.
+	h.question, h.bind = question{answer: asked.answer[:0]}, pgproto3.Bind{}
+	if asked.statement.tracer != nil {
+		asked.statement.tracer.TraceQueryEnd(asked.traced, h.pin.Conn(), pgx.TraceQueryEndData{Err: err})
 	}
 	if errors.Is(err, errDeallocated) {
-		return h.Ask(ctx, time.Until(q.until), q.statement, q.params...)
+		return h.Ask(ctx, time.Until(asked.until), asked.statement, asked.params...)
 	}
 	return answer, err
 }
@@ -196,7 +202,8 @@ type interruption struct {
 	alarms *Alarms
 	alarm  Alarm
 	stop   func() bool // for the context
-	ring   func()      // fire
+	ring   func()      // ends what is being written as well
+	leave  func()
 
 	// mu orders the deadline that interrupts against what follows the read.
 	mu    sync.Mutex
@@ -206,7 +213,7 @@ type interruption struct {
 
 func newInterruption(h *Hold) *interruption {
 	i := &interruption{socket: h.socket()}
-	i.ring = i.fire
+	i.ring, i.leave = func() { i.fire(net.Conn.SetDeadline) }, func() { i.fire(net.Conn.SetReadDeadline) }
 	return i
 }
 
@@ -214,16 +221,16 @@ func (i *interruption) on(ctx context.Context, at time.Time) {
 	i.alarms.Set(&i.alarm, at, i.ring)
 	i.stop = nil
 	if ctx.Done() != nil {
-		i.stop = context.AfterFunc(ctx, i.ring)
+		i.stop = context.AfterFunc(ctx, i.leave)
 	}
 }
 
-func (i *interruption) fire() {
+func (i *interruption) fire(end func(net.Conn, time.Time) error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if !i.over {
 		i.fired = true
-		_ = i.socket.SetReadDeadline(past)
+		_ = end(i.socket, past)
 	}
 }
 
@@ -232,6 +239,7 @@ func (i *interruption) fire() {
 func (i *interruption) off() (isUnused, fired bool) {
 	calledOff := i.alarms.Off(&i.alarm)
 	stopped := i.stop == nil || i.stop()
+	i.stop = nil
 	if calledOff && stopped {
 		return true, false
 	}
@@ -239,7 +247,7 @@ func (i *interruption) off() (isUnused, fired bool) {
 	defer i.mu.Unlock()
 	i.over = true
 	if i.fired {
-		_ = i.socket.SetReadDeadline(time.Time{})
+		_ = i.socket.SetDeadline(time.Time{})
 	}
 	return false, i.fired
 }

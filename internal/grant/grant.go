@@ -26,9 +26,14 @@ type Issue struct {
 // IsZero reports whether i asks for nothing.
 func (i Issue) IsZero() bool { return i == Issue{} }
 
-// SQL is the call as an SQL expression. The argument is spelled in hex, because
-// how a quoted string is read depends on settings of the session.
-func (i Issue) SQL() string {
-	return fmt.Sprintf("%s(pg_catalog.convert_from(pg_catalog.decode('%s', 'hex'), 'UTF8'))",
-		i.Func, hex.EncodeToString([]byte(i.Arg)))
+// SQL is the call as an SQL expression.
+func (i Issue) SQL() string { return Call(i.Func, "'"+i.Hex()+"'") }
+
+// Hex is the argument in hex, because how a string is read depends on settings of
+// the session: its encoding, and how it quotes.
+func (i Issue) Hex() string { return hex.EncodeToString([]byte(i.Arg)) }
+
+// Call is a call of fn as an SQL expression; argument is one for that in hex.
+func Call(fn, argument string) string {
+	return fmt.Sprintf("%s(pg_catalog.convert_from(pg_catalog.decode(%s, 'hex'), 'UTF8'))", fn, argument)
 }

@@ -148,3 +148,28 @@ func TestGrantTo_andRevokeFromAreTheOwners(t *testing.T) {
 		requireCode(t, err, "42704")
 	}
 }
+
+// A session whose encoding is not UTF-8 reads parameters in another way.
+func TestLock_isOfOneResourceWhateverTheEncoding(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	latin := b.another(t, with("client_encoding", "LATIN1"))
+	first, err := latin.TryLock(t.Context(), "é")
+	require.NoError(t, err)
+	result := lockInBackground(t.Context(), b.another(t, with("client_encoding", "LATIN1")), "é")
+	b.waitFor(t, "it waits", `SELECT EXISTS (SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted)`)
+	require.NoError(t, first.Unlock(t.Context()))
+	second := receive(t, result)
+	require.NoError(t, second.err)
+	third := b.lockAfter(t, second.lease, "é")
+	require.Greater(t, third.Token(), second.lease.Token())
+	require.Equal(t, third.Token(), b.mark(t, "é"))
+	require.Equal(t, 1, one[int](t, b.observer, `SELECT count(*) FROM fencing.resource`))
+}
+
+// lockAfter unlocks a lease and takes the lock anew.
+func (b *bundle) lockAfter(t *testing.T, lease *fencing.Lease, resource string) *fencing.Lease {
+	t.Helper()
+	require.NoError(t, lease.Unlock(t.Context()))
+	return b.lock(t, b.fencer, resource)
+}
