@@ -59,10 +59,11 @@ const (
 	terminateSQL = "SELECT pg_terminate_backend($1::int4, 5000)"
 
 	// The inner query is on its own, so that only sessions of this run are
-	// terminated, whatever order the planner would prefer.
+	// terminated, whatever order the planner would prefer. While a session holds
+	// a lock, its name says that first.
 	endSessionsSQL = `
 WITH own AS MATERIALIZED (
-    SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND starts_with(application_name, $1)
+    SELECT pid FROM pg_stat_activity WHERE datname = current_database() AND strpos(application_name, $1) > 0
 )
 SELECT count(pg_terminate_backend(pid)) FROM own`
 
