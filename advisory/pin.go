@@ -64,6 +64,57 @@ func (c *contest) connectAndMeet(ctx context.Context, l *Locker) error {
 	return c.meet(ctx, l)
 }
 
+// meetFor meets the session of a connection for w.
+func (c *contender) meetFor(w *waiter) {
+	l, ln := c.locker, c.line
+	if err := c.meet(w.ctx, l); err != nil {
+		l.refuseConnecting(ln, w, err)
+		return
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if c.known != nil {
+		ln.phase = asking
+	}
+}
+
+// connectFor pins a connection for w, as long as somebody waits for it.
+func (c *contender) connectFor(w *waiter) error {
+	l, ln := c.locker, c.line
+	var parent context.Context
+	pin := (*Locker).pin
+	if c.self != nil {
+		parent, pin = c.self.ctx, (*Locker).pinOnce
+	} else {
+		parent = context.WithoutCancel(w.ctx)
+	}
+	ctx, cancel := context.WithCancel(parent)
+	defer cancel()
+	if c.self != nil { // one round of pin
+		l.alarms.Set(&c.alarm, time.Now().Add(l.config.HeartbeatTimeout), cancel)
+		defer func() { c.isLate = !l.alarms.Off(&c.alarm) }()
+	}
+	l.mu.Lock()
+	ln.phase, ln.stopConnecting, ln.pending = connecting, cancel, nil
+	if len(ln.waiters) == 0 {
+		cancel() // the last one left before this was there to be called
+	}
+	l.mu.Unlock()
+
+	err := c.connect(ctx, l, pin)
+
+	l.mu.Lock()
+	ln.stopConnecting = nil
+	if err == nil && c.known != nil {
+		ln.phase = asking
+	}
+	l.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil // all who waited for it have left
+	}
+	return err
+}
+
 // become takes over the connection of a lock that has just been unlocked.
 func (c *contest) become(hold *connhold.Hold, l *Locker) {
 	c.hold = hold

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
-	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 // BenchmarkHandOff is the time from the call that unlocks to the return of the call
@@ -15,7 +14,7 @@ import (
 func BenchmarkHandOff(b *testing.B) {
 	pg := startPostgres(b)
 	p := pool(b, pg, 4)
-	handOff(b, pg, "pg_advisory_lock", func(b *testing.B) waiting {
+	handOff(b, "pg_advisory_lock", func() waiting {
 		return func(ctx context.Context) (func() error, error) {
 			conn, err := p.Acquire(ctx)
 			if err != nil {
@@ -28,7 +27,7 @@ func BenchmarkHandOff(b *testing.B) {
 			}, err
 		}
 	})
-	handOff(b, pg, "Locker", func(b *testing.B) waiting {
+	handOff(b, "Locker", func() waiting {
 		first, second, turn := locker(b, pg, 2), locker(b, pg, 2), 0
 		return func(ctx context.Context) (func() error, error) {
 			l := first
@@ -39,14 +38,14 @@ func BenchmarkHandOff(b *testing.B) {
 			return func() error { return held.Unlock(ctx) }, err
 		}
 	})
-	handOff(b, pg, "Locker-same-process", func(b *testing.B) waiting {
+	handOff(b, "Locker-same-process", func() waiting {
 		l := locker(b, pg, 2)
 		return func(ctx context.Context) (func() error, error) {
 			held, err := l.Lock(ctx, advisory.ID(7))
 			return func() error { return held.Unlock(ctx) }, err
 		}
 	})
-	handOff(b, pg, "poll-50ms", func(b *testing.B) waiting {
+	handOff(b, "poll-50ms", func() waiting {
 		return func(ctx context.Context) (func() error, error) {
 			conn, err := p.Acquire(ctx)
 			for err == nil {
@@ -67,7 +66,7 @@ func BenchmarkHandOff(b *testing.B) {
 // waiting locks, and returns what unlocks.
 type waiting func(context.Context) (unlock func() error, err error)
 
-func handOff(b *testing.B, pg *pgtest.Database, how string, prepare func(*testing.B) waiting) {
+func handOff(b *testing.B, how string, prepare func() waiting) {
 	b.Helper()
 	type grant struct {
 		at     time.Time
@@ -75,7 +74,7 @@ func handOff(b *testing.B, pg *pgtest.Database, how string, prepare func(*testin
 		err    error
 	}
 	b.Run("how="+how, func(b *testing.B) {
-		lock := prepare(b)
+		lock := prepare()
 		var took []time.Duration
 		for i := range max(b.N, 1) + 1 {
 			unlock := must(lock(b.Context()))(b)
@@ -105,7 +104,7 @@ func handOff(b *testing.B, pg *pgtest.Database, how string, prepare func(*testin
 func BenchmarkLoss(b *testing.B) {
 	pg := startPostgres(b)
 	admin := pool(b, pg, 1)
-	kill := func(b *testing.B, pid uint32) time.Time {
+	kill := func(pid uint32) time.Time {
 		start := time.Now()
 		_, err := admin.Exec(b.Context(), "SELECT pg_terminate_backend($1)", int(pid))
 		check(b, err)
@@ -121,7 +120,7 @@ func BenchmarkLoss(b *testing.B) {
 				read <- time.Now()
 			}()
 			<-time.After(2 * time.Millisecond) // it reads by then
-			start := kill(b, conn.PgConn().PID())
+			start := kill(conn.PgConn().PID())
 			took = append(took, (<-read).Sub(start))
 		}
 		reportQuantiles(b, took)
@@ -137,7 +136,7 @@ func BenchmarkLoss(b *testing.B) {
 				<-held.Done()
 				told <- time.Now()
 			}()
-			start := kill(b, held.BackendPID())
+			start := kill(held.BackendPID())
 			took = append(took, (<-told).Sub(start))
 			if err := held.Unlock(b.Context()); !errors.Is(err, advisory.ErrLost) {
 				b.Fatal(err)

@@ -18,7 +18,7 @@ func measure(ctx context.Context, w workload, rounds int, file string) error {
 	if err != nil {
 		return err
 	}
-	defer os.RemoveAll(scratch)
+	defer func() { _ = os.RemoveAll(scratch) }()
 	if err := os.Chmod(scratch, 0o777|os.ModeSticky); err != nil { // for the account that the servers run as, where this is root
 		return err
 	}

@@ -78,7 +78,7 @@ func version(program string) string {
 }
 
 func section(page *strings.Builder, w workload, rows []*row) {
-	extra := extraUnits(w, rows)
+	extra := extraUnits(rows)
 	fmt.Fprintf(page, "## %s\n\n| | %s | spread | ratio |", w.title, w.label)
 	for _, unit := range extra {
 		fmt.Fprintf(page, " %s |", strings.ReplaceAll(unit, "p99-sec", "p99, µs"))
@@ -107,7 +107,7 @@ func section(page *strings.Builder, w workload, rows []*row) {
 }
 
 // extraUnits are what else is shown of a workload.
-func extraUnits(w workload, rows []*row) (units []string) {
+func extraUnits(rows []*row) (units []string) {
 	for _, unit := range []string{"p99-sec", "allocs/op", "heap-B/lock"} {
 		if slices.ContainsFunc(rows, func(r *row) bool { return len(r.values[unit]) > 0 }) {
 			units = append(units, unit)

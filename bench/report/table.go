@@ -31,7 +31,7 @@ func read(w workload, file string) ([]*row, map[string]string, error) {
 		}
 		return nil, nil, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // it was only read
 	var rows []*row
 	at, machine := map[string]*row{}, map[string]string{}
 	for r := benchfmt.NewReader(f, file); r.Scan(); {
