@@ -31,6 +31,9 @@ func TestServer_Restart_keepsAddressAndContent(t *testing.T) {
 // What was committed when a fast shutdown begins is on the standby when it ends.
 func TestServer_Shutdown_sendsAllToTheStandby(t *testing.T) {
 	t.Parallel()
+	if err := pgtest.CheckStandby(t.Context()); err != nil {
+		t.Skip(err)
+	}
 	primary := pgtest.StartWith(t)
 	standby, err := pgtest.LaunchStandby(t.Context(), primary)
 	require.NoError(t, err)
