@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"runtime"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
@@ -69,6 +70,9 @@ func (s *Session) drain() {
 			s.end(loss)
 			return
 		}
+		// Those who have been answered may have something to ask again, all of
+		// which goes into one round trip if they run first.
+		runtime.Gosched()
 	}
 	s.seat.watch()
 }
@@ -265,7 +269,12 @@ func (s *Session) ask(sql string, rows []row) (answers []bool, err error) {
 		if err != nil {
 			return err
 		}
-		answers, err = pgx.CollectRows(result, pgx.RowTo[bool])
+		answers = make([]bool, 0, len(rows))
+		var answer bool
+		_, err = pgx.ForEachRow(result, []any{&answer}, func() error {
+			answers = append(answers, answer)
+			return nil
+		})
 		if err == nil && len(answers) != len(rows) {
 			err = errWrongAnswer
 		}
