@@ -3,6 +3,7 @@ package bench_test
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -68,34 +69,48 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// BenchmarkBulk is a million rows, by COPY, and all of them by one UPDATE.
+// BenchmarkBulk is a million rows, by COPY, and all of them by one UPDATE. The rows
+// are of a hundred resources, for the guard that asks.
 func BenchmarkBulk(b *testing.B) {
 	const rows = 1000000
 	pg := startPostgres(b)
 	p := pool(b, pg, 2)
 	lease := must(must(fencing.New(locker(b, pg, 2), nil))(b).TryLock(b.Context(), "exports"))(b)
-	for _, how := range []string{"unguarded", "guarded"} {
-		table := newTable(b, p, how)
+	var resources [100]string
+	for i := range resources {
+		resources[i] = fmt.Sprintf("r%d", i)
+	}
+	execute(b, p, "INSERT INTO fencing.resource (name, mark) SELECT 'r' || n, 1 FROM generate_series(0, 99) n")
+	for _, how := range []string{"unguarded", "guarded", "guarded-by"} {
 		inTx := unguarded(p)
-		if how == "guarded" {
+		switch how {
+		case "guarded":
 			inTx = guarded(p, lease)
+		case "guarded-by":
+			inTx = stamped(p, "SELECT fencing.stamp(name, mark) FROM fencing.resource WHERE name <> 'exports'")
+		}
+		var table string
+		load := func(b *testing.B) {
+			b.Helper()
+			check(b, inTx(b.Context(), func(tx pgx.Tx) error {
+				_, err := tx.CopyFrom(b.Context(), pgx.Identifier{table}, []string{"id", "note"},
+					pgx.CopyFromSlice(rows, func(i int) ([]any, error) { return []any{int64(i), resources[i%100]}, nil }))
+				return err
+			}))
 		}
 		b.Run("do=COPY/how="+how, func(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
-				check(b, inTx(b.Context(), func(tx pgx.Tx) error {
-					_, err := tx.Exec(b.Context(), "TRUNCATE "+table)
-					return err
-				}))
+				table = newTable(b, p, how)
 				execute(b, p, "CHECKPOINT")
 				b.StartTimer()
-				check(b, inTx(b.Context(), func(tx pgx.Tx) error {
-					_, err := tx.CopyFrom(b.Context(), pgx.Identifier{table}, []string{"id", "note"},
-						pgx.CopyFromSlice(rows, func(i int) ([]any, error) { return []any{int64(i), "note"}, nil }))
-					return err
-				}))
+				load(b)
 			}
 		})
+		if table == "" {
+			table = newTable(b, p, how)
+			load(b)
+		}
 		b.Run("do=UPDATE/how="+how, func(b *testing.B) {
 			for range b.N {
 				b.StopTimer()
@@ -103,7 +118,7 @@ func BenchmarkBulk(b *testing.B) {
 				execute(b, p, "CHECKPOINT")
 				b.StartTimer()
 				check(b, inTx(b.Context(), func(tx pgx.Tx) error {
-					_, err := tx.Exec(b.Context(), "UPDATE "+table+" SET note = 'other'")
+					_, err := tx.Exec(b.Context(), "UPDATE "+table+" SET id = id + 1")
 					return err
 				}))
 			}
@@ -116,9 +131,13 @@ type inTx func(context.Context, func(pgx.Tx) error) error
 
 // unguarded has one more statement, as the stamp is one.
 func unguarded(p *pgxpool.Pool) inTx {
+	return stamped(p, "SELECT set_config('bench.stamp', '1', true)")
+}
+
+func stamped(p *pgxpool.Pool, stamp string) inTx {
 	return func(ctx context.Context, fn func(pgx.Tx) error) error {
 		return pgx.BeginFunc(ctx, p, func(tx pgx.Tx) error {
-			if _, err := tx.Exec(ctx, "SELECT set_config('bench.stamp', '1', true)"); err != nil {
+			if _, err := tx.Exec(ctx, stamp); err != nil {
 				return err
 			}
 			return fn(tx)
@@ -146,12 +165,16 @@ func writeRows(b *testing.B, name string, n int, in inTx, sql string) {
 // newTable makes a table, which is guarded if it is called so.
 func newTable(b *testing.B, p *pgxpool.Pool, how string) string {
 	b.Helper()
-	execute(b, p, "DROP TABLE IF EXISTS "+how)
-	execute(b, p, "CREATE TABLE "+how+" (id bigint, note text)")
-	if how == "guarded" {
-		check(b, fencing.Guard(b.Context(), p, how, "exports"))
+	table := strings.ReplaceAll(how, "-", "_")
+	execute(b, p, "DROP TABLE IF EXISTS "+table)
+	execute(b, p, "CREATE TABLE "+table+" (id bigint, note text)")
+	switch how {
+	case "guarded":
+		check(b, fencing.Guard(b.Context(), p, table, "exports"))
+	case "guarded-by":
+		check(b, fencing.GuardBy(b.Context(), p, table, "note"))
 	}
-	return how
+	return table
 }
 
 func fenced(b *testing.B, l *advisory.Locker) cycle {
