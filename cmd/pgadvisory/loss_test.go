@@ -31,7 +31,8 @@ func TestRun_lostLockEndsTheWholeGroup(t *testing.T) {
 	terminateHolders(t, observer)
 	p.ends(79)
 	require.Equal(t, "running\nterm\n", p.stdout.String())
-	require.Contains(t, p.stderr.String(), "lost (terminated)")
+	// A heartbeat that meets the end of the session can hide what the server said.
+	require.Regexp(t, `lost \((terminated|disconnected)\)`, p.stderr.String())
 	require.Contains(t, p.stderr.String(), "the command has ended with status 0")
 	require.False(t, alive(pid))
 }
