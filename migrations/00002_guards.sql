@@ -112,6 +112,9 @@ BEGIN
             ERRCODE = '42703',
             HINT = format('It is guarded by that column. Give it its name back, or SELECT fencing.unguard(%L) and guard the table by another.', target);
     END IF;
+    IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = target AND a.attname = by_column AND a.atttypid = 'text'::regtype) THEN
+        RETURN format('(%s%I COLLATE "C")', of_row, by_column); -- much the same, and sooner
+    END IF;
     RETURN format('(CASE WHEN %1$s%2$I IS NOT NULL THEN format(''%%s'', %1$s%2$I) END COLLATE "C")', of_row, by_column);
 END $$;
 -- +goose StatementEnd
