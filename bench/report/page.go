@@ -16,7 +16,7 @@ import (
 
 const head = `# Performance
 
-Measured beside what one would take instead, in one run on one machine: compare the ratios, and not the times with those of other
+Measured beside what one would take instead, on one machine, each section in one run: compare the ratios, and not the times with those of other
 machines. Each figure is the median of %s; the spread is that of its 95 %% confidence interval. A ratio is to the line in bold, and in
 brackets where the difference is not significant (p >= 0.05, U test). All processes, servers and clients, share the machine, so that
 a server's work is seen in full and a network's time not at all.
