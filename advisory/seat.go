@@ -8,6 +8,10 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
+// watchLead is how long a session may idle before its watch begins to read. Most
+// locks of a busy program are gone by then.
+const watchLead = 5 * time.Millisecond
+
 // seat is a session that holds locks: watched while it idles, and used by one at
 // a time, who has the turn. Whoever takes the turn finds the session watched and
 // must leave it watched, or end it.
@@ -26,7 +30,7 @@ type seat struct {
 func (l *Locker) newSeat(c *contest, lost func(*connhold.Loss)) *seat {
 	return &seat{
 		hold: c.hold, session: c.session, pid: c.known.pid, lost: lost,
-		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout},
+		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout, Lead: watchLead},
 		turn:   make(chan struct{}, 1),
 	}
 }

@@ -102,10 +102,10 @@ func (h *Hold) mustBeFree(what string) {
 // anyone at any time before the hold has ended.
 func (h *Hold) Kill() { _ = h.socket().Close() }
 
-// Watch hands the idle session to a goroutine that notices its end, from a few
-// milliseconds later on. On a loss that goroutine, having left the socket, calls
-// onLost once and ends. onLost
-// may end the hold; it must not block on a concurrent [Hold.Unwatch].
+// Watch hands the idle session to a goroutine that notices its end, from
+// limits.Lead later on. On a loss that goroutine, having left the socket, calls
+// onLost once and ends. onLost may end the hold; it must not block on a concurrent
+// [Hold.Unwatch].
 func (h *Hold) Watch(limits Limits, onLost func(*Loss)) {
 	h.mustBeFree("watch")
 	h.watch = newWatch(h, limits, onLost)

@@ -62,11 +62,23 @@ func (b *bundle) isAlive(t *testing.T, pid uint32) bool {
 	return alive
 }
 
+// lastQuery asks the server which statement of the session it ran last.
+func (b *bundle) lastQuery(t *testing.T, pid uint32) (query string) {
+	t.Helper()
+	require.NoError(t, b.observer.QueryRow(t.Context(), "SELECT query FROM pg_stat_activity WHERE pid = $1", int(pid)).Scan(&query))
+	return query
+}
+
 func (b *bundle) ended(t *testing.T, pid uint32) {
 	t.Helper()
+	b.eventually(t, "the session has ended", func() bool { return !b.isAlive(t, pid) })
+}
+
+func (b *bundle) eventually(t *testing.T, what string, isSo func() bool) {
+	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
-	for b.isAlive(t, pid) {
-		require.True(t, time.Now().Before(deadline), "the session lives on")
+	for !isSo() {
+		require.True(t, time.Now().Before(deadline), "not seen: "+what)
 		<-time.After(3 * time.Millisecond) // or the asking keeps a busy machine from it
 	}
 }

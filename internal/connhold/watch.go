@@ -19,12 +19,12 @@ const beatSQL = "-- pgadvisory heartbeat"
 type Limits struct {
 	Heartbeat time.Duration // from the start of one heartbeat to the next
 	Timeout   time.Duration // for the server's answer
-}
 
-// lead is how long a watch waits before it begins to read. Most holds are over by
-// then, and have not paid for a goroutine that reads and has to be interrupted. A
-// loss that comes earlier is read when it begins.
-const lead = 5 * time.Millisecond
+	// Lead is how long a watch waits before it begins to read. A hold that is
+	// over by then has not paid for a goroutine that reads and has to be
+	// interrupted. A loss that comes earlier is read when the watch begins.
+	Lead time.Duration
+}
 
 // past is a deadline that has always expired. Setting it interrupts a read.
 var past = time.Unix(1, 0)
@@ -57,7 +57,7 @@ func newWatch(h *Hold, limits Limits, onLost func(*Loss)) *watch {
 		w.ring = func() { go w.run() } // ends on stop, which waits for it, or on a loss
 	}
 	w.alarms, w.limits, w.onLost, w.begun = h.alarms, limits, onLost, time.Now()
-	w.alarms.Set(&w.start, w.begun.Add(lead), w.ring)
+	w.alarms.Set(&w.start, w.begun.Add(limits.Lead), w.ring)
 	return w
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
 )
 
 var quick = connhold.Limits{Heartbeat: 200 * time.Millisecond, Timeout: 200 * time.Millisecond}
@@ -59,13 +60,22 @@ func TestWatch_noticesTheEndOfTheSession(t *testing.T) {
 func TestUnwatch_givesTheSessionBackUnharmed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	for _, heartbeat := range []time.Duration{time.Nanosecond, 50 * time.Microsecond, time.Millisecond, time.Hour} {
-		hold, lost := b.watched(t, connhold.Limits{Heartbeat: heartbeat, Timeout: 5 * time.Second})
+	for _, limits := range []connhold.Limits{
+		{Heartbeat: time.Nanosecond},
+		{Heartbeat: 50 * time.Microsecond},
+		{Heartbeat: time.Millisecond},
+		{Heartbeat: time.Hour},
+		{Heartbeat: time.Nanosecond, Lead: 50 * time.Microsecond},
+		{Heartbeat: time.Nanosecond, Lead: time.Hour},
+	} {
+		limits.Timeout = 5 * time.Second
+		hold, lost := b.watched(t, limits)
 		pid := hold.PID()
-		for range 200 {
+		for i := range 200 {
+			<-time.After(time.Duration(i%20) * 10 * time.Microsecond) // in all states of the watch
 			require.Nil(t, hold.Unwatch(5*time.Second))
 			require.NoError(t, run(t, hold, "SELECT 1"))
-			hold.Watch(connhold.Limits{Heartbeat: heartbeat, Timeout: 5 * time.Second}, func(*connhold.Loss) { t.Error("lost") })
+			hold.Watch(limits, func(*connhold.Loss) { t.Error("lost") })
 		}
 		require.Nil(t, hold.Unwatch(5*time.Second))
 		hold.Release()
@@ -79,25 +89,17 @@ func TestUnwatch_cutsOffAHeartbeatThatIsNotAnswered(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	hold := b.pin(t)
-	b.proxy.Swallow()
+	b.proxy.SwallowOnly(faultproxy.ToClient)
 	lost := make(chan *connhold.Loss, 1)
 	hold.Watch(connhold.Limits{Heartbeat: time.Nanosecond, Timeout: time.Hour}, func(loss *connhold.Loss) { lost <- loss })
-	// Until the heartbeat is under way, Unwatch interrupts the read instead.
-	var loss *connhold.Loss
-	for loss == nil {
-		start := time.Now()
-		loss = hold.Unwatch(50 * time.Millisecond)
-		require.Less(t, time.Since(start), 5*time.Second)
-		if loss == nil {
-			hold.Watch(connhold.Limits{Heartbeat: time.Nanosecond, Timeout: time.Hour}, func(loss *connhold.Loss) { lost <- loss })
-		}
-	}
+	b.eventually(t, "the heartbeat has arrived", func() bool { return b.lastQuery(t, hold.PID()) == "-- pgadvisory heartbeat" })
+	start := time.Now()
+	loss := hold.Unwatch(50 * time.Millisecond)
+	require.Less(t, time.Since(start), 5*time.Second)
+	require.NotNil(t, loss)
 	require.Equal(t, connhold.Unresponsive, loss.Reason)
 	require.Equal(t, loss, <-lost)
-	pid := hold.PID()
 	hold.Destroy()
-	_, err := b.observer.Exec(t.Context(), "SELECT pg_terminate_backend($1)", int(pid))
-	require.NoError(t, err)
 }
 
 func TestWatch_ignoresWhatIsNoLoss(t *testing.T) {
