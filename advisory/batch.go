@@ -3,9 +3,8 @@ package advisory
 import (
 	"context"
 	"runtime"
-	"slices"
-
-	"github.com/jackc/pgx/v5"
+	"strings"
+	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
@@ -13,16 +12,14 @@ import (
 // operation is one call's part of a Session's round trip: to try its locks, or
 // to unlock them.
 type operation struct {
-	request
-	occupants []*occupant
+	lock      *Lock
 	unlocks   bool
 	abandoned bool // its caller has left; guarded by the Session's mu
 	decided   bool // its result is about to be given; guarded likewise
 
-	// The result, written before done is closed.
-	lock *Lock
-	err  error
-	done chan struct{}
+	alarm connhold.Alarm // of an unlock that takes too long
+	err   error          // the result, written before done is closed
+	done  chan struct{}
 }
 
 // enqueue adds an operation to the next round trip.
@@ -122,51 +119,52 @@ func (s *Session) next() []*operation {
 // it could not.
 func (s *Session) run(batch []*operation) *connhold.Loss {
 	rows := rowsOf(batch)
-	answers, err := s.ask(batchSQL, rows)
+	answers, err := s.ask(s.work, rows)
 	if err != nil {
 		return s.recover(batch, rows, err)
 	}
+	s.decide(batch)
 	var undo []row
-	for i, start := 0, 0; i < len(batch); i++ {
-		op := batch[i]
-		mine := answers[start : start+len(op.targets)]
-		undo = append(undo, s.decide(op, rows[start:start+len(op.targets)], mine)...)
-		start += len(op.targets)
+	for _, op := range batch {
+		n := len(op.lock.locks)
+		undo = append(undo, s.judge(op, rows[:n], answers[:n])...)
+		rows, answers = rows[n:], answers[n:]
 	}
 	if len(undo) > 0 {
-		if _, err := s.ask(batchSQL, undo); err != nil {
+		if _, err := s.ask(s.work, undo); err != nil {
 			return asLoss(err)
 		}
 	}
-	for _, op := range batch {
-		s.conclude(op)
-	}
+	s.conclude(batch)
 	return nil
 }
 
-// decide notes the result of an operation, and returns what has to be unlocked
+// decide has the results be given to the callers who have not left until now.
+func (s *Session) decide(batch []*operation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, op := range batch {
+		op.decided = !op.abandoned
+	}
+}
+
+// judge notes the result of an operation, and returns what has to be unlocked
 // again: the part of several locks that was granted, or the locks of a caller
 // who has left.
-func (s *Session) decide(op *operation, rows []row, granted []bool) (undo []row) {
-	all := !slices.Contains(granted, false)
-	if op.unlocks {
-		if !all {
-			s.seat.hold.Taint()
-			op.err = &LostError{Keys: op.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
-		}
+func (s *Session) judge(op *operation, rows []row, answers string) (undo []row) {
+	all := !strings.Contains(answers, isNot)
+	switch {
+	case op.unlocks && !all:
+		s.seat.hold.Taint()
+		op.err = &LostError{Keys: op.lock.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
 		return nil
-	}
-	s.mu.Lock()
-	op.decided = !op.abandoned
-	s.mu.Unlock()
-	if all && op.decided {
+	case op.unlocks || all && op.decided:
 		return nil
-	}
-	if !all {
+	case !all:
 		op.err = errHeldElsewhere
 	}
 	for i, r := range rows {
-		if granted[i] {
+		if answers[i:i+1] != isNot {
 			r.unlock = true
 			undo = append(undo, r)
 		}
@@ -174,18 +172,46 @@ func (s *Session) decide(op *operation, rows []row, granted []bool) (undo []row)
 	return undo
 }
 
-// conclude gives the result.
-func (s *Session) conclude(op *operation) {
-	switch {
-	case op.unlocks:
-		// Its caller vacates.
-	case op.err == nil && op.decided:
-		op.lock = s.newLock(op)
-	default:
-		s.locker.vacate(op.targets, op.occupants, nil)
+// conclude gives the results: the Session has the locks that were granted, and
+// those that were not, or are unlocked, give up their places.
+func (s *Session) conclude(batch []*operation) {
+	now := time.Now()
+	s.mu.Lock()
+	for _, op := range batch {
+		switch {
+		case op.unlocks:
+			delete(s.locks, op.lock)
+		case op.isGranted():
+			op.lock.granted = now
+			s.locks[op.lock] = struct{}{}
+		}
 	}
-	close(op.done)
+	s.mu.Unlock()
+
+	l := s.locker
+	l.mu.Lock()
+	for _, op := range batch {
+		k := op.lock
+		switch {
+		case op.isGranted():
+			for _, o := range k.occupants {
+				o.lock = k
+			}
+		case op.decided || !op.unlocks: // else its place was given up when it expired
+			l.vacateLocked(k.targets, k.occupants, nil)
+		}
+	}
+	l.mu.Unlock()
+
+	for _, op := range batch {
+		if op.decided {
+			close(op.done)
+		}
+	}
 }
+
+// isGranted reports whether the operation has taken its locks for its caller.
+func (op *operation) isGranted() bool { return !op.unlocks && op.decided && op.err == nil }
 
 // recover finds out what a round trip that failed has done, if the session lives,
 // and makes up for it: the locks of its operations are released.
@@ -196,32 +222,30 @@ func (s *Session) recover(batch []*operation, rows []row, cause error) *connhold
 	if s.isAmbiguous(rows) {
 		return asLoss(cause)
 	}
-	held, err := s.ask(heldSQL, rows)
+	held, err := s.ask(s.held, rows)
 	if err != nil {
 		return asLoss(err)
 	}
 	var undo []row
 	for i, r := range rows {
-		if held[i] {
+		if held[i:i+1] != isNot {
 			r.unlock = true
 			undo = append(undo, r)
 		}
 	}
 	if len(undo) > 0 {
-		if _, err := s.ask(batchSQL, undo); err != nil {
+		if _, err := s.ask(s.work, undo); err != nil {
 			return asLoss(err)
 		}
 	}
 	for _, op := range batch {
-		s.mu.Lock()
-		op.decided = true
-		s.mu.Unlock()
 		op.err = explain(cause)
 		if op.unlocks { // it is unlocked by now; whether it was held until then is not known
-			op.err = wrap("unlock", op.keys, op.err)
+			op.err = wrap("unlock", op.lock.keys, op.err)
 		}
-		s.conclude(op)
 	}
+	s.decide(batch)
+	s.conclude(batch)
 	return nil
 }
 
@@ -262,23 +286,13 @@ func asLoss(err error) *connhold.Loss {
 	return &connhold.Loss{Reason: connhold.Disconnected, Cause: err}
 }
 
-// ask runs a statement on rows and returns a truth value for each.
-func (s *Session) ask(sql string, rows []row) (answers []bool, err error) {
-	err = s.seat.hold.Run(context.Background(), s.locker.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		result, err := conn.Query(ctx, sql, argsOf(rows)...)
-		if err != nil {
-			return err
-		}
-		answers = make([]bool, 0, len(rows))
-		var answer bool
-		_, err = pgx.ForEachRow(result, []any{&answer}, func() error {
-			answers = append(answers, answer)
-			return nil
-		})
-		if err == nil && len(answers) != len(rows) {
-			err = errWrongAnswer
-		}
-		return err
-	})
+// ask runs a statement on rows and returns a letter for each.
+func (s *Session) ask(statement *connhold.Statement, rows []row) (answers string, err error) {
+	kinds, ids := parametersOf(rows)
+	answers, err = s.seat.hold.Ask(context.Background(), s.locker.config.HeartbeatTimeout, statement, kinds, ids)
+	if err == nil && len(answers) != len(rows) {
+		s.seat.hold.Taint()
+		err = errWrongAnswer
+	}
 	return answers, err
 }

@@ -3,6 +3,7 @@ package advisory
 import (
 	"errors"
 	"fmt"
+	"strconv"
 )
 
 var (
@@ -17,9 +18,9 @@ type row struct {
 }
 
 func rowsOf(batch []*operation) []row {
-	var rows []row
+	rows := make([]row, 0, len(batch)) // more, if some have several
 	for _, op := range batch {
-		for _, t := range op.targets {
+		for _, t := range op.lock.locks {
 			rows = append(rows, row{target: t, unlock: op.unlocks})
 		}
 	}
@@ -27,8 +28,8 @@ func rowsOf(batch []*operation) []row {
 }
 
 // kind is what a row asks for, as a number.
-func (r row) kind() int32 {
-	kind := int32(0)
+func (r row) kind() byte {
+	kind := byte(0)
 	for bit, is := range []bool{r.shared, r.pair, r.unlock} {
 		if is {
 			kind |= 1 << bit
@@ -46,9 +47,18 @@ const (
 	objectOfID = `((id OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.>>) 32)::int`
 )
 
-// batchSQL does what each row says, one after the other: a function scan gives
-// them in order, and each is computed once, in the target list.
-var batchSQL = fmt.Sprintf(`SELECT CASE
+// isNot is the letter that answers a row with false.
+const isNot = "f"
+
+// eachRow selects a letter for each row, in order. A function scan gives the rows
+// in the order of its arrays, an aggregate takes them in the order in which they
+// come, and the condition is computed once for each.
+func eachRow(condition string) string {
+	return "SELECT pg_catalog.string_agg(CASE WHEN " + condition + " THEN 't' ELSE '" + isNot + "' END, '') FROM " + rowsFrom
+}
+
+// workSQL does what each row says, one after the other.
+var workSQL = eachRow(fmt.Sprintf(`CASE
 	WHEN kind OPERATOR(pg_catalog.=) 0 THEN pg_catalog.pg_try_advisory_lock(id)
 	WHEN kind OPERATOR(pg_catalog.=) 4 THEN pg_catalog.pg_advisory_unlock(id)
 	WHEN kind OPERATOR(pg_catalog.=) 1 THEN pg_catalog.pg_try_advisory_lock_shared(id)
@@ -56,22 +66,27 @@ var batchSQL = fmt.Sprintf(`SELECT CASE
 	WHEN kind OPERATOR(pg_catalog.=) 2 THEN pg_catalog.pg_try_advisory_lock(%[1]s, %[2]s)
 	WHEN kind OPERATOR(pg_catalog.=) 6 THEN pg_catalog.pg_advisory_unlock(%[1]s, %[2]s)
 	WHEN kind OPERATOR(pg_catalog.=) 3 THEN pg_catalog.pg_try_advisory_lock_shared(%[1]s, %[2]s)
-	WHEN kind OPERATOR(pg_catalog.=) 7 THEN pg_catalog.pg_advisory_unlock_shared(%[1]s, %[2]s) END
-`, classOfID, objectOfID) + "FROM " + rowsFrom
+	WHEN kind OPERATOR(pg_catalog.=) 7 THEN pg_catalog.pg_advisory_unlock_shared(%[1]s, %[2]s) END`, classOfID, objectOfID))
 
 // heldSQL tells of each row whether this session holds its lock.
-const heldSQL = `SELECT EXISTS (SELECT FROM pg_catalog.pg_locks l
+var heldSQL = eachRow(`EXISTS (SELECT FROM pg_catalog.pg_locks l
 	WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory' AND l.pid OPERATOR(pg_catalog.=) pg_catalog.pg_backend_pid() AND l.granted
 	AND l.objsubid OPERATOR(pg_catalog.=) CASE WHEN (kind OPERATOR(pg_catalog.&) 2) OPERATOR(pg_catalog.<>) 0 THEN 2 ELSE 1 END
 	AND l.classid OPERATOR(pg_catalog.=) ((id OPERATOR(pg_catalog.>>) 32) OPERATOR(pg_catalog.&) 4294967295)::pg_catalog.oid
 	AND l.objid OPERATOR(pg_catalog.=) (id OPERATOR(pg_catalog.&) 4294967295)::pg_catalog.oid
-	AND l.mode OPERATOR(pg_catalog.=) CASE WHEN (kind OPERATOR(pg_catalog.&) 1) OPERATOR(pg_catalog.<>) 0 THEN 'ShareLock' ELSE 'ExclusiveLock' END)
-FROM ` + rowsFrom
+	AND l.mode OPERATOR(pg_catalog.=) CASE WHEN (kind OPERATOR(pg_catalog.&) 1) OPERATOR(pg_catalog.<>) 0 THEN 'ShareLock' ELSE 'ExclusiveLock' END)`)
 
-func argsOf(rows []row) []any {
-	kinds, ids := make([]int32, len(rows)), make([]int64, len(rows))
-	for i, r := range rows {
-		kinds[i], ids[i] = r.kind(), r.id
+// parametersOf are the two arrays of rowsFrom, in text.
+func parametersOf(rows []row) (kinds, ids []byte) {
+	kinds, ids = make([]byte, 0, 2*len(rows)+2), make([]byte, 0, 20*len(rows)+2)
+	before := byte('{')
+	for _, r := range rows {
+		kinds = append(kinds, before, '0'+r.kind())
+		ids = strconv.AppendInt(append(ids, before), r.id, 10)
+		before = ','
 	}
-	return []any{kinds, ids}
+	if len(rows) == 0 {
+		return []byte("{}"), []byte("{}")
+	}
+	return append(kinds, '}'), append(ids, '}')
 }

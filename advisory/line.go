@@ -150,6 +150,11 @@ func (l *Locker) occupy(targets []target) ([]*occupant, error) {
 func (l *Locker) vacate(targets []target, occupants []*occupant, hold *connhold.Hold) (used bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	return l.vacateLocked(targets, occupants, hold)
+}
+
+// vacateLocked is vacate for a caller that holds mu.
+func (l *Locker) vacateLocked(targets []target, occupants []*occupant, hold *connhold.Hold) (used bool) {
 	for i, o := range occupants {
 		ln := l.lines[targets[i].tag]
 		ln.holders = slices.DeleteFunc(ln.holders, func(other *occupant) bool { return other == o })

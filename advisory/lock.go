@@ -3,6 +3,7 @@ package advisory
 import (
 	"context"
 	"slices"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -29,16 +30,14 @@ type Lock struct {
 	receipt   int64
 	granted   time.Time
 
-	// ctx ends with the hold; its cause is what Err returns.
-	ctx context.Context
-	end context.CancelCauseFunc
+	ending
 
 	// The first of Unlock and the watch to claim the lock disposes of its
-	// connection, sets result and closes settled.
-	claimed atomic.Bool
-	held    time.Duration
-	settled chan struct{}
-	result  error
+	// connection, sets result, and lets unsettled go to zero.
+	claimed   atomic.Bool
+	held      time.Duration
+	unsettled sync.WaitGroup
+	result    error
 }
 
 // newLock makes a Lock of what a contest has won. It is called under the
@@ -46,8 +45,9 @@ type Lock struct {
 func (l *Locker) newLock(r request, occupants []*occupant, c *contest) *Lock {
 	k := &Lock{
 		locker: l, request: r, locks: r.targets, occupants: occupants,
-		granted: time.Now(), settled: make(chan struct{}),
+		granted: time.Now(),
 	}
+	k.unsettled.Add(1)
 	if !r.issue.IsZero() {
 		k.receipt = c.receipt
 	}
@@ -56,7 +56,6 @@ func (l *Locker) newLock(r request, occupants []*occupant, c *contest) *Lock {
 		k.keys = []Key{slot}
 		k.locks = []target{{tag: slot.tag()}, {tag: tag{id: s.announcement()}, shared: true}}
 	}
-	k.ctx, k.end = context.WithCancelCause(context.Background())
 	for _, o := range occupants {
 		o.lock = k
 	}
@@ -99,7 +98,7 @@ func (k *Lock) Done() <-chan struct{} {
 	if !k.made() {
 		return closedChan
 	}
-	return k.ctx.Done()
+	return k.context().Done()
 }
 
 // Err returns nil while the lock is held for all that is known, and then what
@@ -110,7 +109,7 @@ func (k *Lock) Err() error {
 	if !k.made() {
 		return ErrNotOwner
 	}
-	return context.Cause(k.ctx)
+	return k.why()
 }
 
 // Context returns a context that ends with parent, with the lock, or when
@@ -126,7 +125,7 @@ func (k *Lock) Context(parent context.Context) (context.Context, context.CancelF
 		cancel(err)
 		return ctx, func() {}
 	}
-	stop := context.AfterFunc(k.ctx, func() { cancel(k.Err()) })
+	stop := context.AfterFunc(k.context(), func() { cancel(k.Err()) })
 	return ctx, func() {
 		stop()
 		cancel(context.Canceled)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
 // Session holds any number of locks on one connection. They are lost together
@@ -26,6 +29,8 @@ import (
 type Session struct {
 	locker *Locker
 	seat   *seat
+	work   *connhold.Statement // does what its rows say
+	held   *connhold.Statement // tells what is held
 
 	// mu guards the fields below. Nothing blocks under it. It is taken after
 	// the Locker's mu, never before.
@@ -84,6 +89,8 @@ func (l *Locker) connectSession(ctx context.Context, c *call, s *Session) error 
 		defer l.mu.Unlock()
 		delete(l.calls, c)
 		s.seat = l.newSeat(contest, s.lose)
+		s.work = contest.hold.NewStatement("pgadvisory_session", workSQL)
+		s.held = contest.hold.NewStatement("pgadvisory_session_held", heldSQL)
 		l.sessions[s] = struct{}{}
 		s.seat.watch()
 		return nil
@@ -131,7 +138,7 @@ func (s *Session) TryRLock(ctx context.Context, key Key) (*Lock, error) {
 // TryLockAll takes all of the locks or none, as [Locker.TryLockAll] does. If one
 // of them is not free, giving back the others costs a second round trip.
 func (s *Session) TryLockAll(ctx context.Context, keys ...Key) (*Lock, error) {
-	return s.tryAll(ctx, "try lock", keys, false)
+	return s.tryAll(ctx, "try lock", slices.Clone(keys), false)
 }
 
 // BackendPID is the process id of the server backend whose session it is.
@@ -139,7 +146,6 @@ func (s *Session) BackendPID() uint32 { return s.seat.pid }
 
 func (s *Session) tryAll(ctx context.Context, verb string, keys []Key, shared bool) (*Lock, error) {
 	start := time.Now()
-	keys = slices.Clone(keys)
 	lock, err := s.try(ctx, keys, shared)
 	if err != nil {
 		err = wrap(verb, keys, err)
@@ -163,7 +169,9 @@ func (s *Session) try(ctx context.Context, keys []Key, shared bool) (*Lock, erro
 	if err != nil {
 		return nil, err
 	}
-	op := &operation{request: request{keys: keys, targets: targets}, occupants: occupants, done: make(chan struct{})}
+	k := &Lock{locker: s.locker, request: request{keys: keys, targets: targets}, locks: targets, occupants: occupants, seat: s.seat, in: s}
+	k.unsettled.Add(1)
+	op := &operation{lock: k, done: make(chan struct{})}
 	if err := s.enqueue(op); err != nil {
 		s.locker.vacate(targets, occupants, nil)
 		return nil, err
@@ -176,7 +184,10 @@ func (s *Session) try(ctx context.Context, keys []Key, shared bool) (*Lock, erro
 		}
 		<-op.done
 	}
-	return op.lock, op.err
+	if op.err != nil {
+		return nil, op.err
+	}
+	return k, nil
 }
 
 // Close unlocks all locks of the Session, in two round trips, and gives its
@@ -216,9 +227,9 @@ func (s *Session) closeInOrder(ctx context.Context) error {
 			lockErr = &LostError{Keys: k.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
 			errs = append(errs, lockErr)
 		}
-		k.leaveLines(lockErr)
+		k.vacate(lockErr)
 		k.result = errors.Join(wrap("unlock", k.keys, ErrClosed), lockErr)
-		close(k.settled)
+		k.unsettled.Done()
 	}
 	if err := errors.Join(errs...); err != nil {
 		return wrap("close", nil, err)
@@ -248,14 +259,14 @@ func (s *Session) unlockAll(ctx context.Context, locks []*Lock) (owned []bool, e
 			rows = append(rows, row{target: t, unlock: true})
 		}
 	}
-	var answers []bool
+	var answers string
 	if len(rows) > 0 {
-		if answers, err = s.ask(batchSQL, rows); err != nil {
+		if answers, err = s.ask(s.work, rows); err != nil {
 			return nil, err
 		}
 	}
 	for _, k := range locks {
-		owned = append(owned, !slices.Contains(answers[:len(k.locks)], false))
+		owned = append(owned, !strings.Contains(answers[:len(k.locks)], isNot))
 		answers = answers[len(k.locks):]
 	}
 	return owned, s.seat.hold.Run(ctx, s.locker.config.UnlockTimeout, func(ctx context.Context, conn *pgx.Conn) error {

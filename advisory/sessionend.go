@@ -8,41 +8,19 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
-// newLock makes the Lock of an operation that was granted.
-func (s *Session) newLock(op *operation) *Lock {
-	k := &Lock{
-		locker: s.locker, request: op.request, locks: op.targets, occupants: op.occupants,
-		seat: s.seat, in: s, granted: time.Now(), settled: make(chan struct{}),
-	}
-	k.ctx, k.end = context.WithCancelCause(context.Background())
-	l := s.locker
-	l.mu.Lock()
-	for _, o := range op.occupants {
-		o.lock = k
-	}
-	l.mu.Unlock()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.locks[k] = struct{}{}
-	return k
-}
-
 // unlock is Lock.Unlock's part for a lock of the Session.
 func (s *Session) unlock(k *Lock) error {
-	op := &operation{request: k.request, unlocks: true, done: make(chan struct{})}
+	op := &operation{lock: k, unlocks: true, done: make(chan struct{})}
 	err := s.enqueue(op)
-	if err == nil {
-		select {
-		case <-op.done:
-			err = op.err
-		case <-time.After(s.locker.config.UnlockTimeout + s.locker.config.HeartbeatTimeout): // one round trip may be under way
-			s.kill()
-			err = wrap("unlock", k.keys, errTxRuns)
-		}
+	if err != nil {
+		s.locker.vacate(k.targets, k.occupants, nil)
+	} else {
+		limit := s.locker.config.UnlockTimeout + s.locker.config.HeartbeatTimeout // one round trip may be under way
+		s.locker.alarms.Set(&op.alarm, time.Now().Add(limit), func() { s.expire(op) })
+		<-op.done
+		s.locker.alarms.Off(&op.alarm)
+		err = op.err
 	}
-	s.mu.Lock()
-	delete(s.locks, k)
-	s.mu.Unlock()
 	if lost, ok := errors.AsType[*LostError](err); ok {
 		return &LostError{Keys: k.keys, Reason: lost.Reason, Cause: lost.Cause}
 	}
@@ -50,6 +28,17 @@ func (s *Session) unlock(k *Lock) error {
 		return wrap("unlock", k.keys, ErrClosed)
 	}
 	return err
+}
+
+// expire ends the wait of an unlock for a transaction that does not end.
+func (s *Session) expire(op *operation) {
+	if !s.abandon(op) {
+		return
+	}
+	s.kill()
+	s.locker.vacate(op.lock.targets, op.lock.occupants, nil)
+	op.err = wrap("unlock", op.lock.keys, errTxRuns)
+	close(op.done)
 }
 
 // kill ends the session under a transaction that does not end; whoever runs it
@@ -127,10 +116,8 @@ func (s *Session) answerQueue(why error) {
 
 func (s *Session) answerAll(queue []*operation, why error) {
 	for _, op := range queue {
-		s.mu.Lock()
-		op.decided = true
-		s.mu.Unlock()
 		op.err = why
-		s.conclude(op)
 	}
+	s.decide(queue)
+	s.conclude(queue)
 }

@@ -36,7 +36,7 @@ func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) er
 	}
 	if k.claimed.Load() || k.seat.hold.Unwatch(k.locker.config.HeartbeatTimeout) != nil {
 		k.seat.pass()
-		<-k.ctx.Done() // whoever has claimed it says why, at once
+		<-k.Done() // whoever has claimed it says why, at once
 		return k.Err()
 	}
 	// Also when fn panics.

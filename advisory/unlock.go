@@ -31,12 +31,12 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		return ErrNotOwner
 	}
 	if !k.claim() {
-		<-k.settled
+		k.unsettled.Wait()
 		return k.result
 	}
 	k.end(ErrUnlocked)
 	k.result = k.dispose(ctx)
-	close(k.settled)
+	k.unsettled.Done()
 	return k.result
 }
 
@@ -44,13 +44,13 @@ func (k *Lock) Unlock(ctx context.Context) error {
 // was not their doing. It returns what else went wrong.
 func (k *Lock) close(ctx context.Context) error {
 	if !k.claim() {
-		<-k.settled // whoever called Unlock has the answer
+		k.unsettled.Wait() // whoever called Unlock has the answer
 		return nil
 	}
 	k.end(ErrClosed)
 	err := k.dispose(ctx)
 	k.result = errors.Join(wrap("unlock", k.keys, ErrClosed), err)
-	close(k.settled)
+	k.unsettled.Done()
 	return err
 }
 
@@ -63,17 +63,17 @@ func (k *Lock) endWith(why error) {
 	if lost, ok := errors.AsType[*LostError](why); ok {
 		k.result = &LostError{Keys: k.keys, Reason: lost.Reason, Cause: lost.Cause}
 		k.end(k.result)
-		k.leaveLines(k.result)
+		k.vacate(k.result)
 	} else {
 		k.end(why)
-		k.leaveLines(nil) // the Session has unlocked it in good order
+		k.vacate(nil) // the Session has unlocked it in good order
 		k.result = wrap("unlock", k.keys, why)
 	}
-	close(k.settled)
+	k.unsettled.Done()
 }
 
-// leaveLines gives up the places of a Session's lock and tells how it ended.
-func (k *Lock) leaveLines(err error) {
+// vacate gives up the places of a Session's lock and tells how it ended.
+func (k *Lock) vacate(err error) {
 	k.locker.vacate(k.targets, k.occupants, nil)
 	k.locker.ended(End{Lock: k, Held: k.held, Err: err})
 }
@@ -88,14 +88,14 @@ func (k *Lock) lose(loss *connhold.Loss) {
 	_ = k.seat.take(context.Background()) // a transaction may be about to find the loss too
 	k.settle(k.result)
 	k.seat.pass()
-	close(k.settled)
+	k.unsettled.Done()
 }
 
 // dispose unlocks and gives the session away.
 func (k *Lock) dispose(ctx context.Context) error {
 	if k.in != nil {
 		err := k.in.unlock(k)
-		k.leaveLines(err)
+		k.locker.ended(End{Lock: k, Held: k.held, Err: err})
 		return err
 	}
 	start := time.Now()
