@@ -12,14 +12,11 @@ import (
 // operation is one call's part of a Session's round trip: to try its locks, or
 // to unlock them.
 type operation struct {
-	lock      *Lock
+	lock      *sessionLock
 	unlocks   bool
-	abandoned bool // its caller has left; guarded by the Session's mu
-	decided   bool // its result is about to be given; guarded likewise
-
-	alarm connhold.Alarm // of an unlock that takes too long
-	err   error          // the result, written before done is closed
-	done  chan struct{}
+	abandoned bool  // its caller has left; guarded by the Session's mu
+	decided   bool  // its result is about to be given; guarded likewise
+	err       error // the result, written before the lock is answered
 }
 
 // enqueue adds an operation to the next round trip.
@@ -48,18 +45,15 @@ func (s *Session) abandon(op *operation) bool {
 // drain works off the queue: what has come during one round trip goes into the
 // next.
 func (s *Session) drain() {
-	_ = s.seat.take(context.Background())
+	s.awaitTurn()
 	defer s.seat.pass()
-	if s.isOver() {
+	if !s.begin() {
 		return
 	}
-	if loss := s.seat.hold.Unwatch(s.locker.config.HeartbeatTimeout); loss != nil {
-		s.end(loss)
-		return
-	}
-	for batch := s.next(); batch != nil; batch = s.next() {
-		if !s.giveWay() {
-			s.requeue(batch)
+	for s.giveWay() {
+		batch := s.next()
+		if batch == nil {
+			s.seat.watch()
 			return
 		}
 		if loss := s.run(batch); loss != nil {
@@ -67,11 +61,49 @@ func (s *Session) drain() {
 			s.end(loss)
 			return
 		}
-		// Those who have been answered may have something to ask again, all of
-		// which goes into one round trip if they run first.
-		runtime.Gosched()
+		s.gather(len(batch))
 	}
-	s.seat.watch()
+}
+
+// begin takes the session from its watch, and reports false if that was the end
+// of the Session. The caller has the turn.
+func (s *Session) begin() bool {
+	if s.isOver() {
+		return false
+	}
+	if loss := s.seat.hold.Unwatch(s.locker.config.HeartbeatTimeout); loss != nil {
+		s.end(loss)
+		return false
+	}
+	return true
+}
+
+// gather lets those run who have been answered: what they ask next goes into one
+// round trip if it comes now. It waits for as many as there were, and no longer
+// than they keep coming.
+func (s *Session) gather(answered int) {
+	expected, seen, since := s.queued()+answered, -1, time.Time{}
+	for {
+		runtime.Gosched()
+		queued := s.queued()
+		if queued >= expected {
+			return
+		}
+		now := time.Now()
+		if queued != seen {
+			seen, since = queued, now
+		} else if now.Sub(since) > gatherLimit {
+			return
+		}
+	}
+}
+
+const gatherLimit = 10 * time.Microsecond
+
+func (s *Session) queued() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.queue)
 }
 
 // giveWay lets somebody else have the turn who waits for it, and reports false if
@@ -82,15 +114,8 @@ func (s *Session) giveWay() bool {
 	}
 	s.seat.watch()
 	s.seat.pass()
-	_ = s.seat.take(context.Background())
-	if s.isOver() {
-		return false
-	}
-	if loss := s.seat.hold.Unwatch(s.locker.config.HeartbeatTimeout); loss != nil {
-		s.end(loss)
-		return false
-	}
-	return true
+	s.awaitTurn()
+	return s.begin()
 }
 
 // requeue puts operations back, for the end of the Session to answer them.
@@ -195,7 +220,7 @@ func (s *Session) conclude(batch []*operation) {
 		switch {
 		case op.isGranted():
 			for _, o := range k.occupants {
-				o.lock = k
+				o.lock = &k.Lock
 			}
 		case op.decided || !op.unlocks: // else its place was given up when it expired
 			l.vacateLocked(k.targets, k.occupants, nil)
@@ -205,7 +230,7 @@ func (s *Session) conclude(batch []*operation) {
 
 	for _, op := range batch {
 		if op.decided {
-			close(op.done)
+			op.lock.answered <- struct{}{}
 		}
 	}
 }

@@ -30,7 +30,7 @@ func rowsOf(batch []*operation) []row {
 // kind is what a row asks for, as a number.
 func (r row) kind() byte {
 	kind := byte(0)
-	for bit, is := range []bool{r.shared, r.pair, r.unlock} {
+	for bit, is := range []bool{r.shared, r.isPair(), r.unlock} {
 		if is {
 			kind |= 1 << bit
 		}

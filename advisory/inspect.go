@@ -43,7 +43,7 @@ func Inspect(ctx context.Context, db Querier, keys ...Key) ([]Status, error) {
 			continue // the first one names it
 		}
 		known[t] = key
-		if t.pair {
+		if t.isPair() {
 			pairs = append(pairs, t.id)
 		} else {
 			ids = append(ids, t.id)

@@ -119,30 +119,28 @@ func (l *Locker) join(t tag, w *waiter) (ln *line, asks bool, err error) {
 
 var errBusyHere = fmt.Errorf("%w: this Locker holds it, or another call of it asks for it", ErrNotAcquired)
 
-// occupy takes the place of a holder in all lines at once, or in none if one of
-// them is not free, for locks whose grant the caller then asks for itself.
-func (l *Locker) occupy(targets []target) ([]*occupant, error) {
+// occupy gives occupants the place of a holder in all lines at once, or in none if
+// one of them is not free, for locks whose grant the caller then asks for itself.
+func (l *Locker) occupy(targets []target, occupants []*occupant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
-		return nil, ErrClosed
+		return ErrClosed
 	}
 	for _, t := range targets {
 		if ln, ok := l.lines[t.tag]; ok && (len(ln.waiters) > 0 || !ln.fits(t.shared)) {
-			return nil, errBusyHere
+			return errBusyHere
 		}
 	}
-	occupants := make([]*occupant, len(targets))
 	for i, t := range targets {
 		ln, ok := l.lines[t.tag]
 		if !ok {
 			ln = &line{tag: t.tag}
 			l.lines[t.tag] = ln
 		}
-		occupants[i] = &occupant{shared: t.shared}
 		ln.holders = append(ln.holders, occupants[i])
 	}
-	return occupants, nil
+	return nil
 }
 
 // vacate ends what occupants hold, and goes on in their lines: on hold, if there

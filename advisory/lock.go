@@ -26,7 +26,7 @@ type Lock struct {
 	locks     []target    // on the server
 	occupants []*occupant // its places in the lines, by target
 	seat      *seat
-	in        *Session // whose the seat is, if it is not the lock's own
+	in        *sessionLock // if the seat is a Session's
 	receipt   int64
 	granted   time.Time
 

@@ -94,10 +94,14 @@ func (l *Locker) endedCall(ctx context.Context, c *call) error {
 
 // takeTurns gets the call its places in the lines of all its locks. On an error
 // it has none.
-func (l *Locker) takeTurns(ctx context.Context, c *call) (err error) {
+func (l *Locker) takeTurns(ctx context.Context, c *call) error {
 	if !c.wait {
-		c.occupants, err = l.occupy(c.targets)
-		return err
+		occupants := occupantsOf(c.targets)
+		if err := l.occupy(c.targets, occupants); err != nil {
+			return err
+		}
+		c.occupants = occupants
+		return nil
 	}
 	for _, t := range c.targets {
 		w := &waiter{ctx: ctx, request: c.request, shared: t.shared, turn: true, result: make(chan result, 1)}

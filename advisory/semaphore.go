@@ -75,7 +75,7 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Lock, error) {
 func (s *Semaphore) acquire(ctx context.Context, verb string, try bool) (*Lock, error) {
 	r := request{
 		keys:    []Key{Name(s.name)},
-		targets: []target{{tag: tag{semaphore: true, id: s.announcement()}, shared: true}},
+		targets: []target{{tag: tag{space: semaphoreSpace, id: s.announcement()}, shared: true}},
 		slots:   s,
 	}
 	return s.locker.acquire(ctx, verb, &waiter{request: r, shared: true, try: try})

@@ -37,7 +37,7 @@ type Session struct {
 	mu       sync.Mutex
 	queue    []*operation
 	draining bool // a goroutine works off the queue
-	locks    map[*Lock]struct{}
+	locks    map[*sessionLock]struct{}
 	refusing error // why no operation is taken any more
 	over     error // the same, once the connection is given away
 }
@@ -57,7 +57,7 @@ func (l *Locker) openSession(ctx context.Context) (*Session, error) {
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	s := &Session{locker: l, locks: make(map[*Lock]struct{})}
+	s := &Session{locker: l, locks: make(map[*sessionLock]struct{})}
 	opened := make(chan error, 1)
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
@@ -161,33 +161,26 @@ func (s *Session) try(ctx context.Context, keys []Key, shared bool) (*Lock, erro
 	if ctx.Err() != nil {
 		return nil, ended(ctx)
 	}
-	targets := targetsOf(keys)
-	for i := range targets {
-		targets[i].shared = shared
-	}
-	occupants, err := s.locker.occupy(targets)
-	if err != nil {
+	k := s.newLock(keys, shared)
+	if err := s.locker.occupy(k.targets, k.occupants); err != nil {
 		return nil, err
 	}
-	k := &Lock{locker: s.locker, request: request{keys: keys, targets: targets}, locks: targets, occupants: occupants, seat: s.seat, in: s}
-	k.unsettled.Add(1)
-	op := &operation{lock: k, done: make(chan struct{})}
-	if err := s.enqueue(op); err != nil {
-		s.locker.vacate(targets, occupants, nil)
+	if err := s.enqueue(&k.take); err != nil {
+		s.locker.vacate(k.targets, k.occupants, nil)
 		return nil, err
 	}
 	select {
-	case <-op.done:
+	case <-k.answered:
 	case <-ctx.Done():
-		if s.abandon(op) {
+		if s.abandon(&k.take) {
 			return nil, ended(ctx)
 		}
-		<-op.done
+		<-k.answered
 	}
-	if op.err != nil {
-		return nil, op.err
+	if k.take.err != nil {
+		return nil, k.take.err
 	}
-	return k, nil
+	return &k.Lock, nil
 }
 
 // Close unlocks all locks of the Session, in two round trips, and gives its
@@ -244,7 +237,7 @@ func (s *Session) endLocks() (locks []*Lock) {
 	for k := range s.locks {
 		if k.claim() {
 			k.end(ErrClosed)
-			locks = append(locks, k)
+			locks = append(locks, &k.Lock)
 		}
 	}
 	return locks

@@ -2,44 +2,9 @@ package advisory
 
 import (
 	"context"
-	"errors"
-	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
-
-// unlock is Lock.Unlock's part for a lock of the Session.
-func (s *Session) unlock(k *Lock) error {
-	op := &operation{lock: k, unlocks: true, done: make(chan struct{})}
-	err := s.enqueue(op)
-	if err != nil {
-		s.locker.vacate(k.targets, k.occupants, nil)
-	} else {
-		limit := s.locker.config.UnlockTimeout + s.locker.config.HeartbeatTimeout // one round trip may be under way
-		s.locker.alarms.Set(&op.alarm, time.Now().Add(limit), func() { s.expire(op) })
-		<-op.done
-		s.locker.alarms.Off(&op.alarm)
-		err = op.err
-	}
-	if lost, ok := errors.AsType[*LostError](err); ok {
-		return &LostError{Keys: k.keys, Reason: lost.Reason, Cause: lost.Cause}
-	}
-	if errors.Is(err, ErrClosed) {
-		return wrap("unlock", k.keys, ErrClosed)
-	}
-	return err
-}
-
-// expire ends the wait of an unlock for a transaction that does not end.
-func (s *Session) expire(op *operation) {
-	if !s.abandon(op) {
-		return
-	}
-	s.kill()
-	s.locker.vacate(op.lock.targets, op.lock.occupants, nil)
-	op.err = wrap("unlock", op.lock.keys, errTxRuns)
-	close(op.done)
-}
 
 // kill ends the session under a transaction that does not end; whoever runs it
 // finds out.

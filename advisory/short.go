@@ -43,7 +43,7 @@ type form struct {
 }
 
 func (t target) form(issue string) form {
-	return form{pair: t.pair, shared: t.shared, issue: issue}
+	return form{pair: t.isPair(), shared: t.shared, issue: issue}
 }
 
 func newShortWay(known *acquaintance, vanishTimeout time.Duration) *shortWay {
@@ -100,7 +100,7 @@ func granted(t target, issue string) string {
 	switch {
 	case issue == "":
 		return "'" + answerGranted + "'"
-	case t.pair:
+	case t.isPair():
 		return grant.Call(issue, "$4::pg_catalog.text") + "::pg_catalog.text"
 	default:
 		return grant.Call(issue, "$3::pg_catalog.text") + "::pg_catalog.text"
@@ -149,7 +149,7 @@ func literal(value string) string {
 func notNull(expression string) string { return expression + " IS NOT NULL" }
 
 func lastParameter(t target) string {
-	if t.pair {
+	if t.isPair() {
 		return "$3::pg_catalog.text"
 	}
 	return "$2::pg_catalog.text"
@@ -157,7 +157,7 @@ func lastParameter(t target) string {
 
 // parameters are the lock's numbers and a text.
 func (t target) parameters(name string) [][]byte {
-	if t.pair {
+	if t.isPair() {
 		return [][]byte{strconv.AppendInt(nil, int64(t.class()), 10), strconv.AppendInt(nil, int64(t.object()), 10), []byte(name)}
 	}
 	text := strconv.AppendInt(make([]byte, 0, 20+len(name)), t.id, 10)
@@ -190,7 +190,7 @@ func (w *shortWay) unlockStatement(hold *connhold.Hold, t target) *connhold.Stat
 
 func (w *shortWay) statementName(what string, t target) string {
 	name := "pgadvisory_" + w.id + "_" + what + t.suffix()
-	if t.pair {
+	if t.isPair() {
 		name += "_pair"
 	}
 	return name

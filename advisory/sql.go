@@ -45,7 +45,7 @@ func unlockAllArgs(targets []target) []any {
 	pairs, shared := make([]bool, n), make([]bool, n)
 	classes, objects, ids := make([]int32, n), make([]int32, n), make([]int64, n)
 	for i, t := range targets {
-		pairs[i], shared[i], classes[i], objects[i], ids[i] = t.pair, t.shared, t.class(), t.object(), t.id
+		pairs[i], shared[i], classes[i], objects[i], ids[i] = t.isPair(), t.shared, t.class(), t.object(), t.id
 	}
 	return []any{pairs, shared, classes, objects, ids}
 }
@@ -103,7 +103,7 @@ func (s script) String() string {
 	return beginScript(s.known.major) +
 		fmt.Sprintf("SELECT set_config('pgadvisory.pairs', '%s', true), set_config('pgadvisory.shared', '%s', true), set_config('pgadvisory.ids', '%s', true), "+
 			"set_config('pgadvisory.held', '%d', true), set_config('pgadvisory.wait', '%d', true); ",
-			array(s.targets, func(t target) string { return strconv.FormatBool(t.pair) }),
+			array(s.targets, func(t target) string { return strconv.FormatBool(t.isPair()) }),
 			array(s.targets, func(t target) string { return strconv.FormatBool(t.shared) }),
 			array(s.targets, func(t target) string { return strconv.FormatInt(t.id, 10) }),
 			s.held, s.wait.Milliseconds()) +

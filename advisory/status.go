@@ -89,7 +89,7 @@ func (s Status) since(start time.Time) time.Duration {
 func scanStatus(row pgx.CollectableRow, known map[tag]Key) (Status, error) {
 	var (
 		s                           Status
-		space                       int32
+		objsubid                    int32
 		id                          int64
 		mode                        string
 		pid                         *int32
@@ -98,12 +98,12 @@ func scanStatus(row pgx.CollectableRow, known map[tag]Key) (Status, error) {
 		addr, state                 *string
 		begun, wait, changed, query *time.Time
 	)
-	err := row.Scan(&space, &id, &mode, &s.Granted, &pid, &blockers, &prepared, &user, &app, &addr,
+	err := row.Scan(&objsubid, &id, &mode, &s.Granted, &pid, &blockers, &prepared, &user, &app, &addr,
 		&begun, &wait, &state, &changed, &query, &s.At)
 	if err != nil {
 		return Status{}, err
 	}
-	s.Key, s.Mode = keyOf(tag{pair: space == 2, id: id}, known), Exclusive
+	s.Key, s.Mode = keyOf(tagOf(objsubid, id), known), Exclusive
 	if mode == "ShareLock" {
 		s.Mode = Shared
 	}
@@ -123,12 +123,20 @@ func scanStatus(row pgx.CollectableRow, known map[tag]Key) (Status, error) {
 	return s, nil
 }
 
+// tagOf is the lock of a row of pg_locks.
+func tagOf(objsubid int32, id int64) tag {
+	if objsubid == 2 {
+		return tag{space: pairSpace, id: id}
+	}
+	return tag{id: id}
+}
+
 // keyOf is the key as it was given, or else one with the lock's number.
 func keyOf(t tag, known map[tag]Key) Key {
 	if key, ok := known[t]; ok {
 		return key
 	}
-	if t.pair {
+	if t.isPair() {
 		return Pair(t.class(), t.object())
 	}
 	return ID(t.id)
@@ -154,7 +162,7 @@ func compareStatus(a, b Status) int {
 
 // compareTags is the order in which locks are taken, too.
 func compareTags(a, b tag) int {
-	return cmp.Or(compareBools(a.pair, b.pair), cmp.Compare(a.id, b.id))
+	return cmp.Or(cmp.Compare(a.space, b.space), cmp.Compare(a.id, b.id))
 }
 
 // compareBools puts false before true.

@@ -7,36 +7,51 @@ import (
 
 // tag identifies a lock on the server, however its Key was made.
 type tag struct {
-	pair bool
-	id   int64 // as in Key
-
-	// semaphore marks the line of a semaphore, which is no lock of its own:
-	// the server's locks are its slots and its announcement.
-	semaphore bool
+	space space
+	id    int64 // as in Key
 }
 
-func (k Key) tag() tag { return tag{pair: k.kind == pairKey, id: k.id} }
+// space tells apart locks of the same number. It is as wide as that, so that a map
+// of tags hashes each in one go.
+type space int64
+
+const (
+	bigintSpace space = iota
+	pairSpace
+	// semaphoreSpace is for the lines of semaphores, which are no locks of their
+	// own: the server's locks are its slots and its announcement.
+	semaphoreSpace
+)
+
+func (k Key) tag() tag {
+	if k.kind == pairKey {
+		return tag{space: pairSpace, id: k.id}
+	}
+	return tag{id: k.id}
+}
+
+func (t tag) isPair() bool { return t.space == pairSpace }
 
 func (t tag) class() int32  { return int32(t.id >> 32) }
 func (t tag) object() int32 { return int32(t.id) }
 
 // args are the arguments of the server's lock functions.
 func (t tag) args() []any {
-	if t.pair {
+	if t.isPair() {
 		return []any{t.class(), t.object()}
 	}
 	return []any{t.id}
 }
 
 func (t tag) placeholders() string {
-	if t.pair {
+	if t.isPair() {
 		return "$1::int, $2::int"
 	}
 	return "$1::bigint"
 }
 
 func (t tag) literals() string {
-	if t.pair {
+	if t.isPair() {
 		return fmt.Sprintf("'%d'::int, '%d'::int", t.class(), t.object())
 	}
 	return fmt.Sprintf("'%d'::bigint", t.id)
@@ -54,6 +69,15 @@ func (t target) suffix() string {
 		return "_shared"
 	}
 	return ""
+}
+
+// occupantsOf returns those who are to hold targets.
+func occupantsOf(targets []target) []*occupant {
+	occupants := make([]*occupant, len(targets))
+	for i, t := range targets {
+		occupants[i] = &occupant{shared: t.shared}
+	}
+	return occupants
 }
 
 // targetsOf returns what to lock for keys, each lock once, in the order in which

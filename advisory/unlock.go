@@ -94,7 +94,7 @@ func (k *Lock) lose(loss *connhold.Loss) {
 // dispose unlocks and gives the session away.
 func (k *Lock) dispose(ctx context.Context) error {
 	if k.in != nil {
-		err := k.in.unlock(k)
+		err := k.in.unlock()
 		k.locker.ended(End{Lock: k, Held: k.held, Err: err})
 		return err
 	}

@@ -1,0 +1,96 @@
+package advisory
+
+import (
+	"errors"
+	"time"
+)
+
+// sessionLock is a Lock of a Session, and the operations that take and free it.
+type sessionLock struct {
+	Lock
+	session    *Session
+	take, free operation
+	answered   chan struct{} // takes one answer of either without blocking
+
+	// What a lock of one key refers to. It comes in one piece with the lock.
+	key      [1]Key
+	target   [1]target
+	place    [1]*occupant
+	occupant occupant
+}
+
+// newLock makes a lock that is neither taken nor has its places yet.
+func (s *Session) newLock(keys []Key, shared bool) *sessionLock {
+	k := &sessionLock{session: s, answered: make(chan struct{}, 1)}
+	if len(keys) == 1 {
+		k.key[0], k.target[0] = keys[0], target{tag: keys[0].tag(), shared: shared}
+		k.occupant.shared = shared
+		k.place[0] = &k.occupant
+		k.keys, k.targets, k.occupants = k.key[:], k.target[:], k.place[:]
+	} else {
+		k.keys, k.targets = keys, targetsOf(keys)
+		for i := range k.targets {
+			k.targets[i].shared = shared
+		}
+		k.occupants = occupantsOf(k.targets)
+	}
+	k.locker, k.seat, k.locks, k.in = s.locker, s.seat, k.targets, k
+	k.unsettled.Add(1)
+	k.take.lock, k.free.lock, k.free.unlocks = k, k, true
+	return k
+}
+
+// unlock is Lock.Unlock's part.
+func (k *sessionLock) unlock() error {
+	err := k.session.enqueue(&k.free)
+	if err != nil {
+		k.locker.vacate(k.targets, k.occupants, nil)
+	} else {
+		<-k.answered
+		err = k.free.err
+	}
+	if lost, ok := errors.AsType[*LostError](err); ok {
+		return &LostError{Keys: k.keys, Reason: lost.Reason, Cause: lost.Cause}
+	}
+	if errors.Is(err, ErrClosed) {
+		return wrap("unlock", k.keys, ErrClosed)
+	}
+	return err
+}
+
+// awaitTurn waits for the turn. An unlock that has waited for too long, which a
+// transaction of [Lock.Tx] can make it, ends the session.
+func (s *Session) awaitTurn() {
+	limit := s.locker.config.UnlockTimeout + s.locker.config.HeartbeatTimeout // one round trip may be under way
+	for wait := limit; !s.seat.takeWithin(wait); {
+		var overdue []*sessionLock
+		overdue, wait = s.expire(limit)
+		for _, k := range overdue {
+			s.kill()
+			k.locker.vacate(k.targets, k.occupants, nil)
+			k.free.err = wrap("unlock", k.keys, errTxRuns)
+			k.answered <- struct{}{}
+		}
+	}
+}
+
+// expire ends the unlocks that have waited longer than limit, and returns how
+// long the next of them has.
+func (s *Session) expire(limit time.Duration) (overdue []*sessionLock, next time.Duration) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next = limit
+	for _, op := range s.queue {
+		if !op.unlocks || op.abandoned {
+			continue
+		}
+		left := limit - time.Since(op.lock.granted.Add(op.lock.held))
+		if left > 0 {
+			next = min(next, left)
+			continue
+		}
+		op.abandoned = true
+		overdue = append(overdue, op.lock)
+	}
+	return overdue, next
+}
