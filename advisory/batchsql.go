@@ -17,6 +17,14 @@ type row struct {
 	unlock bool
 }
 
+func rowsFor(targets []target, unlock bool) []row {
+	rows := make([]row, len(targets))
+	for i, t := range targets {
+		rows[i] = row{target: t, unlock: unlock}
+	}
+	return rows
+}
+
 func rowsOf(batch []*operation) []row {
 	rows := make([]row, 0, len(batch)) // more, if some have several
 	for _, op := range batch {
@@ -57,8 +65,8 @@ func eachRow(condition string) string {
 	return "SELECT pg_catalog.string_agg(CASE WHEN " + condition + " THEN 't' ELSE '" + isNot + "' END, '') FROM " + rowsFrom
 }
 
-// workSQL does what each row says, one after the other.
-var workSQL = eachRow(fmt.Sprintf(`CASE
+// doRow does what a row says.
+var doRow = fmt.Sprintf(`CASE
 	WHEN kind OPERATOR(pg_catalog.=) 0 THEN pg_catalog.pg_try_advisory_lock(id)
 	WHEN kind OPERATOR(pg_catalog.=) 4 THEN pg_catalog.pg_advisory_unlock(id)
 	WHEN kind OPERATOR(pg_catalog.=) 1 THEN pg_catalog.pg_try_advisory_lock_shared(id)
@@ -66,7 +74,13 @@ var workSQL = eachRow(fmt.Sprintf(`CASE
 	WHEN kind OPERATOR(pg_catalog.=) 2 THEN pg_catalog.pg_try_advisory_lock(%[1]s, %[2]s)
 	WHEN kind OPERATOR(pg_catalog.=) 6 THEN pg_catalog.pg_advisory_unlock(%[1]s, %[2]s)
 	WHEN kind OPERATOR(pg_catalog.=) 3 THEN pg_catalog.pg_try_advisory_lock_shared(%[1]s, %[2]s)
-	WHEN kind OPERATOR(pg_catalog.=) 7 THEN pg_catalog.pg_advisory_unlock_shared(%[1]s, %[2]s) END`, classOfID, objectOfID))
+	WHEN kind OPERATOR(pg_catalog.=) 7 THEN pg_catalog.pg_advisory_unlock_shared(%[1]s, %[2]s) END`, classOfID, objectOfID)
+
+// workSQL does what each row says, one after the other.
+var workSQL = eachRow(doRow)
+
+// allRows does so too, and is true if all answers are.
+var allRows = "(SELECT pg_catalog.bool_and(done) FROM (SELECT " + doRow + " AS done FROM " + rowsFrom + " OFFSET 0) AS rows)"
 
 // heldSQL tells of each row whether this session holds its lock.
 var heldSQL = eachRow(`EXISTS (SELECT FROM pg_catalog.pg_locks l

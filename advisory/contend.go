@@ -261,7 +261,7 @@ func explain(err error) error {
 	case ok && pgErr.Code == outOfSharedMemory:
 		return fmt.Errorf("%w: raise max_locks_per_transaction, or hold fewer locks: %w", ErrLockTableFull, err)
 	case ok && strings.Contains(pgErr.Message, "plpgsql"):
-		return fmt.Errorf("waiting, and several locks at once, need the language plpgsql, and USAGE on it: %w", err)
+		return fmt.Errorf("waiting needs the language plpgsql, and USAGE on it: %w", err)
 	default:
 		return err
 	}

@@ -137,10 +137,17 @@ func TestLocker_leavesThePoolUsableWhicheverStepFails(t *testing.T) {
 				return err
 			},
 		},
-		"several": {
-			[]pgscript.Handler{pgscript.On("$pgadvisory$", fail, nil)},
+		"trying several": {
+			[]pgscript.Handler{pgscript.On("pg_try_advisory_lock(", fail, nil)},
 			func(l *advisory.Locker) error {
 				_, err := l.TryLockAll(context.Background(), ids(1, 2)...)
+				return err
+			},
+		},
+		"waiting for several": {
+			[]pgscript.Handler{pgscript.On("$pgadvisory$", fail, nil), pgscript.On("pg_try_advisory_lock(", pgscript.Row(pgscript.Bool(false)), nil)},
+			func(l *advisory.Locker) error {
+				_, err := l.LockAll(context.Background(), ids(1, 2)...)
 				return err
 			},
 		},
@@ -163,6 +170,7 @@ func TestLocker_leavesThePoolUsableWhicheverStepFails(t *testing.T) {
 			t.Cleanup(pool.Close)
 			locker, err := advisory.New(pool, patient(&advisory.Config{Reserve: advisory.NoReserve}))
 			require.NoError(t, err)
+			t.Cleanup(func() { _ = locker.Close(context.Background()) }) // or the pool would not close after a failure
 
 			require.ErrorContains(t, c.run(locker), "57014")
 			require.Zero(t, pool.Stat().TotalConns(), "its session was ended")

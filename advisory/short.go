@@ -6,20 +6,19 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 	"github.com/pgadvisory/pgadvisory/internal/grant"
 )
 
-// The short way is that of one lock that is free: a prepared statement to lock
-// and one to unlock. What the session's settings were is known from when it was
+// The short way is that of locks that are free: a prepared statement to lock and one
+// to unlock. What the session's settings were is known from when it was
 // met, so that the lock statement only has to look whether that is still true,
 // and the unlock statement has it as constants. In a pool of the Locker's own,
-// whose connections serve nobody else, they are set for good when it is met. Everything else, a wait, several
-// locks, a lock that comes with an Issue, goes the long way: settings.apply and
-// settings.restore have the server keep what was set before.
+// whose connections serve nobody else, they are set for good when it is met.
+// Everything else, a wait or an Issue that needs a script, goes the long way:
+// settings.apply and settings.restore have the server keep what was set before.
 
 // shortWay are a session's statements of the short way. It belongs to the
 // session's acquaintance.
@@ -34,16 +33,6 @@ type shortWay struct {
 
 	major    int  // version of the server
 	scripted bool // an Issue needs a script
-}
-
-// form is what the text of the statements depends on.
-type form struct {
-	pair, shared bool
-	issue        string // the function of an Issue
-}
-
-func (t target) form(issue string) form {
-	return form{pair: t.isPair(), shared: t.shared, issue: issue}
 }
 
 func newShortWay(known *acquaintance, vanishTimeout time.Duration) *shortWay {
@@ -73,132 +62,31 @@ const (
 	answerScript  = "script"  // nothing was done, the Issue needs a transaction with other settings
 )
 
-// tryText clears what other code may have left on a connection of the pool,
-// because a lock that the session already holds would be granted once more; then
-// it tries the lock, and with it applies the settings. The parameter after
-// the lock's is the application_name, and the next one the argument of an Issue.
-//
-// An Issue writes in the transaction that is this statement; where the defaults
-// for that are not what beginScript wants, a script is needed.
-func (w *shortWay) tryText(t target, issue string) string {
-	set, same := []string{notNull(setConfig("application_name", lastParameter(t)))}, []string{"true"}
-	for i, name := range w.names {
-		same = append(same, fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) %s", name, literal(w.before[i])))
-		set = append(set, notNull(setConfig(name, literal(w.values[i]))))
-	}
-	lock := fmt.Sprintf("CASE WHEN pg_catalog.pg_try_advisory_lock%s(%s) THEN CASE WHEN %s THEN %s END ELSE '%s' END",
-		t.suffix(), t.placeholders(), strings.Join(set, " AND "), granted(t, issue), answerRefused)
-	if issue != "" {
-		lock = fmt.Sprintf("CASE WHEN %s THEN %s ELSE '%s' END", w.fitForIssue(), lock, answerScript)
-	}
-	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s ELSE '%s' END END",
-		cleared, strings.Join(same, " AND "), lock, answerChanged)
-}
-
-// granted is what the lock statement answers when the lock is granted.
-func granted(t target, issue string) string {
-	switch {
-	case issue == "":
-		return "'" + answerGranted + "'"
-	case t.isPair():
-		return grant.Call(issue, "$4::pg_catalog.text") + "::pg_catalog.text"
-	default:
-		return grant.Call(issue, "$3::pg_catalog.text") + "::pg_catalog.text"
-	}
-}
-
-// fitForIssue is true in a transaction as beginScript makes it.
-func (w *shortWay) fitForIssue() string {
-	is := func(name, value string) string {
-		return fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) '%s'", name, value)
-	}
-	fit := is("transaction_isolation", "read committed") + " AND " + is("statement_timeout", "0")
-	if w.major >= 17 {
-		fit += " AND " + is("transaction_timeout", "0")
-	}
-	return fit
-}
-
-// unlockText is true when the session held the lock until now, holds nothing any
-// more and has its settings back. The last parameter is the application_name.
-func (w *shortWay) unlockText(t target) string {
-	return fmt.Sprintf("SELECT CASE WHEN pg_catalog.pg_advisory_unlock%s(%s) THEN CASE WHEN %s THEN %s END ELSE false END",
-		t.suffix(), t.placeholders(), cleared, w.restore(lastParameter(t)))
-}
-
-// restore is an SQL expression that puts all back and is true; application is one
-// for the application_name.
-func (w *shortWay) restore(application string) string {
-	set := []string{notNull(setConfig("application_name", application))}
-	for i, name := range w.names {
-		set = append(set, notNull(setConfig(name, literal(w.before[i]))))
-	}
-	return "(" + strings.Join(set, " AND ") + ")"
-}
-
-// literal is a value of a setting in SQL.
-func literal(value string) string {
-	for _, c := range []byte(value) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'z') {
-			return hexText(value)
-		}
-	}
-	return "'" + value + "'"
-}
-
-func notNull(expression string) string { return expression + " IS NOT NULL" }
-
-func lastParameter(t target) string {
-	if t.isPair() {
-		return "$3::pg_catalog.text"
-	}
-	return "$2::pg_catalog.text"
-}
-
-// parameters are the lock's numbers and a text.
-func (t target) parameters(name string) [][]byte {
-	if t.isPair() {
-		return [][]byte{strconv.AppendInt(nil, int64(t.class()), 10), strconv.AppendInt(nil, int64(t.object()), 10), []byte(name)}
-	}
-	text := strconv.AppendInt(make([]byte, 0, 20+len(name)), t.id, 10)
-	number := len(text)
-	text = append(text, name...)
-	return [][]byte{text[:number], text[number:]}
-}
-
-func (w *shortWay) tryStatement(hold *connhold.Hold, t target, issue string) *connhold.Statement {
-	s, ok := w.try[t.form(issue)]
+func (w *shortWay) tryStatement(hold *connhold.Hold, f form) *connhold.Statement {
+	s, ok := w.try[f]
 	if !ok {
-		what := "lock"
-		if issue != "" {
-			what = "issue_" + issue
-		}
-		s = hold.NewStatement(w.statementName(what, t), w.tryText(t, issue))
-		w.try[t.form(issue)] = s
+		s = hold.NewStatement(w.statementName("lock", f), w.tryText(f))
+		w.try[f] = s
 	}
 	return s
 }
 
-func (w *shortWay) unlockStatement(hold *connhold.Hold, t target) *connhold.Statement {
-	s, ok := w.free[t.form("")]
+func (w *shortWay) unlockStatement(hold *connhold.Hold, f form) *connhold.Statement {
+	s, ok := w.free[f]
 	if !ok {
-		s = hold.NewStatement(w.statementName("unlock", t), w.unlockText(t))
-		w.free[t.form("")] = s
+		s = hold.NewStatement(w.statementName("unlock", f), unlockSQL(f, w.restore(f.text())))
+		w.free[f] = s
 	}
 	return s
 }
 
-func (w *shortWay) statementName(what string, t target) string {
-	name := "pgadvisory_" + w.id + "_" + what + t.suffix()
-	if t.isPair() {
-		name += "_pair"
-	}
-	return name
+func (w *shortWay) statementName(what string, f form) string {
+	return "pgadvisory_" + w.id + "_" + what + f.suffix()
 }
 
 // goesShort reports whether the short way is the one to ask.
 func (c *contest) goesShort(r *request, wait bool) bool {
-	return !wait && len(r.targets) == 1 && r.slots == nil && (r.issue.IsZero() || !c.short.scripted)
+	return !wait && r.slots == nil && (r.issue.IsZero() || !c.short.scripted)
 }
 
 // try goes the short way, or on where it was left. It returns connhold.ErrLeft
@@ -212,11 +100,11 @@ func (c *contest) try(ctx context.Context, l *Locker, r request) error {
 	} else {
 		c.session.application = c.hold.ParameterStatus("application_name")
 		name := sessionName(labels(r.keys), c.session.application)
-		limit, params := l.config.HeartbeatTimeout, r.targets[0].parameters(name)
+		limit, params := l.config.HeartbeatTimeout, lockParameters(r.targets, false, name)
 		if !r.issue.IsZero() {
 			limit, params = limit+issueLimit, append(params, []byte(r.issue.Hex()))
 		}
-		answer, err = c.hold.Ask(ctx, limit, c.short.tryStatement(c.hold, r.targets[0], r.issue.Func), params...)
+		answer, err = c.hold.Ask(ctx, limit, c.short.tryStatement(c.hold, formOf(r.targets, r.issue.Func)), params...)
 	}
 	c.left = errors.Is(err, connhold.ErrLeft)
 	if err != nil {
@@ -256,9 +144,9 @@ func (c *contest) answered(answer string, issue grant.Issue) (err error) {
 	return nil
 }
 
-// unlock reports whether the session held the lock.
-func (w *shortWay) unlock(ctx context.Context, hold *connhold.Hold, limit time.Duration, t target, application string) (owned bool, err error) {
-	answer, err := hold.Ask(context.WithoutCancel(ctx), limit, w.unlockStatement(hold, t), t.parameters(application)...)
+// unlock reports whether the session held the locks.
+func (w *shortWay) unlock(ctx context.Context, hold *connhold.Hold, limit time.Duration, locks []target, application string) (owned bool, err error) {
+	answer, err := hold.Ask(context.WithoutCancel(ctx), limit, w.unlockStatement(hold, formOf(locks, "")), lockParameters(locks, true, application)...)
 	return answer == answerGranted, err
 }
 

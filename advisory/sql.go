@@ -20,34 +20,10 @@ import (
 // not hold, and is true.
 const cleared = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text OPERATOR(pg_catalog.=) ''"
 
-// unlockSQL is true when the session held the lock until now, holds nothing any
-// more and has its settings back.
-func unlockSQL(t target, s settings) string {
-	return fmt.Sprintf("SELECT CASE WHEN pg_catalog.pg_advisory_unlock%s(%s) THEN CASE WHEN %s THEN %s END ELSE false END",
-		t.suffix(), t.placeholders(), cleared, s.restore())
-}
-
-// unlockAllSQL is unlockSQL for several locks, in arrays.
-func unlockAllSQL(s settings) string {
-	return fmt.Sprintf(`SELECT CASE WHEN (SELECT pg_catalog.bool_and(owned) FROM (
-	SELECT CASE
-		WHEN pair AND shared THEN pg_catalog.pg_advisory_unlock_shared(class, object)
-		WHEN pair THEN pg_catalog.pg_advisory_unlock(class, object)
-		WHEN shared THEN pg_catalog.pg_advisory_unlock_shared(id)
-		ELSE pg_catalog.pg_advisory_unlock(id) END AS owned
-	FROM ROWS FROM (pg_catalog.unnest($1::boolean[]), pg_catalog.unnest($2::boolean[]), pg_catalog.unnest($3::int[]),
-		pg_catalog.unnest($4::int[]), pg_catalog.unnest($5::bigint[])) AS t (pair, shared, class, object, id)
-	OFFSET 0) AS unlocked) THEN CASE WHEN %s THEN %s END ELSE false END`, cleared, s.restore())
-}
-
-func unlockAllArgs(targets []target) []any {
-	n := len(targets)
-	pairs, shared := make([]bool, n), make([]bool, n)
-	classes, objects, ids := make([]int32, n), make([]int32, n), make([]int64, n)
-	for i, t := range targets {
-		pairs[i], shared[i], classes[i], objects[i], ids[i] = t.isPair(), t.shared, t.class(), t.object(), t.id
-	}
-	return []any{pairs, shared, classes, objects, ids}
+// unlockSQL is true when the session held the locks until now, holds nothing any
+// more and has its settings back, for which restore is an expression.
+func unlockSQL(f form, restore string) string {
+	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE false END", f.do("pg_advisory_unlock"), cleared, restore)
 }
 
 // clearSQL releases what a session holds and puts its settings back.
@@ -61,13 +37,12 @@ func clearSQL(s settings) string {
 const slice = 300 * time.Millisecond
 
 // script is what one round trip of asking consists of where a single statement
-// does not do: waiting, several locks, or an Issue. It is run by the simple
-// protocol.
+// does not do: waiting, or an Issue. It is run by the simple protocol.
 type script struct {
 	targets []target
 	held    int           // how many of them the session holds already, in order
 	applied bool          // the settings are applied already
-	wait    time.Duration // 0 is not at all: all of them or none
+	wait    time.Duration // 0 is not at all
 	issue   grant.Issue
 	name    string // application_name
 	known   *acquaintance

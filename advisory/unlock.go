@@ -143,15 +143,16 @@ func (k *Lock) release(ctx context.Context, limit time.Duration) error {
 // unlockOn asks the server and returns whether the lock was held.
 func (k *Lock) unlockOn(ctx context.Context, hold *connhold.Hold, limit time.Duration) (owned bool, err error) {
 	session := k.seat.session
-	if session.short != nil && len(k.locks) == 1 {
-		return session.short.unlock(ctx, hold, limit, k.locks[0], session.application)
+	if session.short != nil {
+		return session.short.unlock(ctx, hold, limit, k.locks, session.application)
 	}
-	sql, args := unlockAllSQL(session), unlockAllArgs(k.locks)
-	if len(k.locks) == 1 {
-		sql, args = unlockSQL(k.locks[0], session), k.locks[0].args()
+	var args []any
+	for _, parameter := range lockParameters(k.locks, true, "") {
+		args = append(args, string(parameter))
 	}
+	sql := unlockSQL(formOf(k.locks, ""), session.restore())
 	err = hold.Run(ctx, limit, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, sql, args...).Scan(&owned)
+		return conn.QueryRow(ctx, sql, args[:len(args)-1]...).Scan(&owned) // without the text
 	})
 	return owned, err
 }
