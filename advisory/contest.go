@@ -25,8 +25,7 @@ type request struct {
 type contest struct {
 	hold    *connhold.Hold // nil until connected
 	known   *acquaintance
-	short   *shortWay
-	session settings
+	way     *way
 
 	left    bool // the server was asked, and the answer was not waited for
 	changed bool // the session's settings had changed since it was met
@@ -37,6 +36,8 @@ type contest struct {
 	held    int   // how many of the locks the session holds, in order
 	granted bool  // all of them
 	applied bool  // the settings
+	// application is the application_name from before the settings were applied.
+	application string
 	refusal error // the answer is no, whoever asks
 	issue   grant.Issue
 	receipt int64 // of issue; not positive until it is made
@@ -57,11 +58,14 @@ func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) erro
 			return err
 		}
 	}
-	name := sessionName(labels(r.keys), c.hold.ParameterStatus("application_name"))
+	if !c.applied {
+		c.application = c.hold.ParameterStatus("application_name")
+	}
+	name := sessionName(labels(r.keys), c.application)
 	if r.slots != nil {
 		return c.askSlot(ctx, l, r, name, wait)
 	}
-	s := script{targets: r.targets, held: c.held, applied: c.applied, issue: r.issue, name: name, known: c.known, session: c.session}
+	s := script{targets: r.targets, held: c.held, applied: c.applied, issue: r.issue, name: name, way: c.way}
 	if wait {
 		s.wait = slice
 	}
@@ -74,20 +78,25 @@ func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) erro
 
 // prepareSession clears the session and applies the settings without a lock.
 func (c *contest) prepareSession(ctx context.Context, l *Locker, name string) error {
-	sql := fmt.Sprintf("SELECT CASE WHEN %s THEN %s END", cleared, c.session.apply("$1::pg_catalog.text"))
+	sql := fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s AND %s ELSE false END END",
+		cleared, c.way.areAsBefore(), setName("$1::pg_catalog.text"), c.way.apply())
+	var applied bool
 	err := c.hold.Run(ctx, l.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, sql, name)
-		return err
+		return conn.QueryRow(ctx, sql, name).Scan(&applied)
 	})
-	if err == nil {
-		c.asked, c.applied = true, true
+	switch {
+	case err != nil:
+		return err
+	case !applied:
+		return c.meetAnew()
 	}
-	return err
+	c.asked, c.applied = true, true
+	return nil
 }
 
 // makeReceipt makes the receipt on a session that has the lock.
 func (c *contest) makeReceipt(ctx context.Context, l *Locker, r request) error {
-	s := script{targets: r.targets, held: len(r.targets), applied: true, issue: r.issue, known: c.known}
+	s := script{targets: r.targets, held: len(r.targets), applied: true, issue: r.issue, way: c.way}
 	return c.run(ctx, l.config.HeartbeatTimeout+issueLimit, s.String(), len(r.targets), r.issue)
 }
 
@@ -100,9 +109,11 @@ func (c *contest) run(ctx context.Context, limit time.Duration, text string, tar
 	if err != nil {
 		return err
 	}
-	c.asked, c.stale = true, 0
-	c.held = int(*answer[0])
-	c.applied = c.applied || c.held > 0
+	if *answer[0] == heldChanged {
+		return c.meetAnew()
+	}
+	c.asked, c.stale, c.changed = true, 0, false
+	c.held, c.applied = int(*answer[0]), true
 	c.granted = c.held == targets
 	c.issue, c.receipt = issue, 0
 	if answer[1] != nil {
@@ -167,7 +178,7 @@ func (c *contest) giveBack(l *Locker) {
 func (c *contest) clear(l *Locker) {
 	// On an error the connection is not clean, and Release destroys it.
 	_ = c.hold.Run(context.Background(), l.config.UnlockTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, clearSQL(c.session))
+		_, err := conn.Exec(ctx, clearSQL(c.way, c.application))
 		return err
 	})
 }

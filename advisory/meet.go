@@ -23,14 +23,14 @@ type acquaintance struct {
 
 	before []string // currentSettings when it was met
 	own    bool     // of a pool of the Locker's own: its settings stay as they should be
-	ways   map[time.Duration]*shortWay
+	ways   map[time.Duration]*way
 }
 
-// way is the short way for a Locker's VanishTimeout.
-func (a *acquaintance) way(vanishTimeout time.Duration) *shortWay {
+// way is that of a Locker with the VanishTimeout.
+func (a *acquaintance) way(vanishTimeout time.Duration) *way {
 	w, ok := a.ways[vanishTimeout]
 	if !ok {
-		w = newShortWay(a, vanishTimeout)
+		w = newWay(a, vanishTimeout)
 		a.ways[vanishTimeout] = w
 	}
 	return w
@@ -98,6 +98,9 @@ func (l *Locker) firstMeet(ctx context.Context, conn *pgx.Conn) (*acquaintance, 
 	if err != nil {
 		return nil, err
 	}
+	if len(answer) < 3 {
+		return nil, fmt.Errorf("the server answered with %d columns", len(answer))
+	}
 	pid, recovering, version := answer[0], answer[1] == "t", answer[2]
 	known := &acquaintance{linux: strings.Contains(version, "linux")}
 	switch n, _ := fmt.Sscanf(version, "PostgreSQL %d", &known.major); {
@@ -109,13 +112,14 @@ func (l *Locker) firstMeet(ctx context.Context, conn *pgx.Conn) (*acquaintance, 
 	if _, err := fmt.Sscan(pid, &known.pid); err != nil {
 		return nil, fmt.Errorf("the server's answer: %w", err)
 	}
-	known.before, known.ways = answer[3:], make(map[time.Duration]*shortWay)
+	known.before, known.ways = make([]string, len(allSettings)), make(map[time.Duration]*way)
+	copy(known.before, answer[3:])
 	if err := l.refusePooler(ctx, conn, known.pid); err != nil {
 		return nil, err
 	}
 	if l.owned {
 		known.own = true
-		_, err = askUnprepared(ctx, conn, settingsFor(known, l.config.VanishTimeout).set())
+		_, err = askUnprepared(ctx, conn, "SELECT "+settingsFor(known, l.config.VanishTimeout).apply())
 	}
 	return known, err
 }

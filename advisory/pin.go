@@ -46,8 +46,7 @@ func (c *contest) meet(ctx context.Context, l *Locker) error {
 }
 
 func (c *contest) know(known *acquaintance, l *Locker) {
-	c.known, c.short = known, known.way(l.config.VanishTimeout)
-	c.session = c.short.all
+	c.known, c.way = known, known.way(l.config.VanishTimeout)
 }
 
 // connectAndMeet is both. Without an error the contest has a connection, or is to

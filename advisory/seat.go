@@ -17,7 +17,8 @@ const watchLead = 5 * time.Millisecond
 // must leave it watched, or end it.
 type seat struct {
 	hold    *connhold.Hold
-	session settings
+	way     *way
+	before  string // the application_name
 	pid     uint32
 	limits  connhold.Limits
 	lost    func(*connhold.Loss)
@@ -29,7 +30,7 @@ type seat struct {
 // called once if the session dies, without the turn.
 func (l *Locker) newSeat(c *contest, lost func(*connhold.Loss)) *seat {
 	return &seat{
-		hold: c.hold, session: c.session, pid: c.known.pid, lost: lost,
+		hold: c.hold, way: c.way, before: c.application, pid: c.known.pid, lost: lost,
 		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout, Lead: watchLead},
 		turn:   make(chan struct{}, 1),
 	}

@@ -115,7 +115,8 @@ func (c *contest) advanceSession(ctx context.Context, l *Locker, call *call) err
 		return c.connectAndMeet(ctx, l)
 	}
 	call.connecting.Store(false)
-	name := sessionName("session", c.hold.ParameterStatus("application_name"))
+	c.application = c.hold.ParameterStatus("application_name")
+	name := sessionName("session", c.application)
 	if err := c.prepareSession(ctx, l, name); err != nil && !c.fail(l, err) {
 		return explain(err)
 	}
@@ -263,7 +264,7 @@ func (s *Session) unlockAll(ctx context.Context, locks []*Lock) (owned []bool, e
 		answers = answers[len(k.locks):]
 	}
 	return owned, s.seat.hold.Run(ctx, s.locker.config.UnlockTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, clearSQL(s.seat.session))
+		_, err := conn.Exec(ctx, clearSQL(s.seat.way, s.seat.before))
 		return err
 	})
 }

@@ -2,31 +2,24 @@ package advisory
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
 // settings are what the server is to do with a session that holds a lock. They
-// are set in the statement that grants the lock, and put back in the one that
-// unlocks it, so that neither costs a round trip.
+// are set in the round trip that asks for the lock, and put back in the one that
+// unlocks it, so that neither costs another. What they were is known from when the
+// session was met; before they are set the server makes sure that it is still true.
 //
-// What was set before is kept on the server meanwhile, in settings of our own:
-// it may be different at each lock, and is as exact there as it can be.
-//
-// Where the short way has set them, it knows what was set before.
+// In a pool of the Locker's own, whose connections serve nobody else, they are set
+// for good when a session is met, and none is left to be set later.
 type settings struct {
-	names  []string
-	values []string
-
-	short       *shortWay // nil when the server keeps what was set before
-	application string    // the application_name before the short way
+	names  []string // of those that the server knows
+	values []string // to be set
+	before []string // as they were
 }
-
-const (
-	savedSettings = "pgadvisory.settings"
-	savedName     = "pgadvisory.application_name"
-)
 
 // settingsFor are those that a server of this kind knows (manual, sections
 // 20.3.2 and 20.11.1). With them it ends a session whose client vanished
@@ -36,7 +29,11 @@ func settingsFor(known *acquaintance, vanishTimeout time.Duration) settings {
 	seconds := func(d time.Duration) string { return strconv.Itoa(max(1, int(d.Round(time.Second)/time.Second))) }
 	millis := func(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
 	var s settings
-	add := func(name, value string) { s.names, s.values = append(s.names, name), append(s.values, value) }
+	add := func(name, value string) {
+		if before := known.before[slices.Index(allSettings, name)]; before != "" {
+			s.names, s.values, s.before = append(s.names, name), append(s.values, value), append(s.before, before)
+		}
+	}
 
 	// Silence for half of the time, then three probes.
 	add("tcp_keepalives_idle", seconds(vanishTimeout/2))
@@ -68,45 +65,49 @@ func currentSettings() string {
 	return strings.Join(current, ", ")
 }
 
-// apply is an SQL expression that sets all and is true. The order of the parts
-// is forced by CASE; name is an expression for the application_name.
-func (s settings) apply(name string) string {
-	current := []string{"','", "''"} // never none
-	set := []string{setConfig("application_name", name)}
-	for i, n := range s.names {
-		current = append(current, fmt.Sprintf("pg_catalog.current_setting('%s')", n))
-		set = append(set, setConfig(n, "'"+s.values[i]+"'"))
+// areAsBefore is an SQL condition.
+func (s settings) areAsBefore() string {
+	same := []string{"true"} // never none
+	for i, name := range s.names {
+		same = append(same, fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) %s", name, literal(s.before[i])))
 	}
-	return fmt.Sprintf("CASE WHEN pg_catalog.concat(%s, %s) IS NOT NULL THEN pg_catalog.concat(%s) IS NOT NULL END",
-		setConfig(savedSettings, "pg_catalog.concat_ws("+strings.Join(current, ", ")+")"),
-		setConfig(savedName, "pg_catalog.current_setting('application_name')"),
-		strings.Join(set, ", "))
+	return strings.Join(same, " AND ")
 }
 
-// set is a statement that sets all for good.
-func (s settings) set() string {
-	set := make([]string, len(s.names))
-	for i, n := range s.names {
-		set[i] = setConfig(n, "'"+s.values[i]+"'")
-	}
-	return "SELECT " + strings.Join(set, ", ")
+// apply is an SQL expression that sets all and is true.
+func (s settings) apply() string { return s.setTo(s.values) }
+
+// restore is an SQL expression that puts all back, and the application_name, for which
+// there is an expression, and is true.
+func (s settings) restore(application string) string {
+	return setName(application) + " AND " + s.setTo(s.before)
 }
 
-// restore is an SQL expression that puts all back and is true.
-func (s settings) restore() string {
-	if s.short != nil {
-		return s.short.restore(hexText(s.application))
+func (s settings) setTo(values []string) string {
+	set := []string{"true"} // never none
+	for i, name := range s.names {
+		if s.before[i] != s.values[i] {
+			set = append(set, setConfig(name, literal(values[i])))
+		}
 	}
-	set := make([]string, len(s.names))
-	for i, n := range s.names {
-		set[i] = setConfig(n, fmt.Sprintf("pg_catalog.split_part(pg_catalog.current_setting('%s'), ',', %d)", savedSettings, i+2))
-	}
-	set = append(set, setConfig("application_name", fmt.Sprintf("pg_catalog.current_setting('%s')", savedName)))
-	return "pg_catalog.concat(" + strings.Join(set, ", ") + ") IS NOT NULL"
+	return strings.Join(set, " AND ")
 }
+
+// setName is an SQL expression that sets the application_name and is true.
+func setName(name string) string { return setConfig("application_name", name) }
 
 func setConfig(name, value string) string {
-	return fmt.Sprintf("pg_catalog.set_config('%s', %s, false)", name, value)
+	return fmt.Sprintf("pg_catalog.set_config('%s', %s, false) IS NOT NULL", name, value)
+}
+
+// literal is a value of a setting in SQL.
+func literal(value string) string {
+	for _, c := range []byte(value) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'z') {
+			return hexText(value)
+		}
+	}
+	return "'" + value + "'"
 }
 
 // nameLimit is what the server keeps of an application_name (manual, section

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -13,43 +12,28 @@ import (
 )
 
 // The short way is that of locks that are free: a prepared statement to lock and one
-// to unlock. What the session's settings were is known from when it was
-// met, so that the lock statement only has to look whether that is still true,
-// and the unlock statement has it as constants. In a pool of the Locker's own,
-// whose connections serve nobody else, they are set for good when it is met.
-// Everything else, a wait or an Issue that needs a script, goes the long way:
-// settings.apply and settings.restore have the server keep what was set before.
+// to unlock. What has to wait, or comes with an Issue that needs a transaction with
+// other settings, takes a script to lock, and the same statement to unlock.
 
-// shortWay are a session's statements of the short way. It belongs to the
-// session's acquaintance.
-type shortWay struct {
-	all    settings
-	names  []string // of those that the server knows
-	values []string // to be set
-	before []string // as they were
-	id     string   // tells apart the statements of several Lockers
-	try    map[form]*connhold.Statement
-	free   map[form]*connhold.Statement
+// way is how a Locker locks and unlocks on one session. It belongs to the session's
+// acquaintance.
+type way struct {
+	settings
+	id   string // tells apart the statements of several Lockers
+	try  map[form]*connhold.Statement
+	free map[form]*connhold.Statement
 
 	major    int  // version of the server
 	scripted bool // an Issue needs a script
 }
 
-func newShortWay(known *acquaintance, vanishTimeout time.Duration) *shortWay {
-	w := &shortWay{
+func newWay(known *acquaintance, vanishTimeout time.Duration) *way {
+	w := &way{
 		major: known.major, id: strconv.FormatInt(vanishTimeout.Milliseconds(), 10),
 		try: make(map[form]*connhold.Statement), free: make(map[form]*connhold.Statement),
 	}
-	if known.own {
-		return w
-	}
-	w.all = settingsFor(known, vanishTimeout)
-	for i, name := range w.all.names {
-		if at := slices.Index(allSettings, name); at < len(known.before) && known.before[at] != "" {
-			w.names = append(w.names, name)
-			w.values = append(w.values, w.all.values[i])
-			w.before = append(w.before, known.before[at])
-		}
+	if !known.own {
+		w.settings = settingsFor(known, vanishTimeout)
 	}
 	return w
 }
@@ -62,7 +46,7 @@ const (
 	answerScript  = "script"  // nothing was done, the Issue needs a transaction with other settings
 )
 
-func (w *shortWay) tryStatement(hold *connhold.Hold, f form) *connhold.Statement {
+func (w *way) tryStatement(hold *connhold.Hold, f form) *connhold.Statement {
 	s, ok := w.try[f]
 	if !ok {
 		s = hold.NewStatement(w.statementName("lock", f), w.tryText(f))
@@ -71,22 +55,22 @@ func (w *shortWay) tryStatement(hold *connhold.Hold, f form) *connhold.Statement
 	return s
 }
 
-func (w *shortWay) unlockStatement(hold *connhold.Hold, f form) *connhold.Statement {
+func (w *way) unlockStatement(hold *connhold.Hold, f form) *connhold.Statement {
 	s, ok := w.free[f]
 	if !ok {
-		s = hold.NewStatement(w.statementName("unlock", f), unlockSQL(f, w.restore(f.text())))
+		s = hold.NewStatement(w.statementName("unlock", f), w.unlockText(f))
 		w.free[f] = s
 	}
 	return s
 }
 
-func (w *shortWay) statementName(what string, f form) string {
+func (w *way) statementName(what string, f form) string {
 	return "pgadvisory_" + w.id + "_" + what + f.suffix()
 }
 
 // goesShort reports whether the short way is the one to ask.
 func (c *contest) goesShort(r *request, wait bool) bool {
-	return !wait && r.slots == nil && (r.issue.IsZero() || !c.short.scripted)
+	return !wait && !c.applied && r.slots == nil && (r.issue.IsZero() || !c.way.scripted)
 }
 
 // try goes the short way, or on where it was left. It returns connhold.ErrLeft
@@ -98,13 +82,13 @@ func (c *contest) try(ctx context.Context, l *Locker, r request) error {
 	if c.left {
 		answer, err = c.hold.Resume(ctx)
 	} else {
-		c.session.application = c.hold.ParameterStatus("application_name")
-		name := sessionName(labels(r.keys), c.session.application)
+		c.application = c.hold.ParameterStatus("application_name")
+		name := sessionName(labels(r.keys), c.application)
 		limit, params := l.config.HeartbeatTimeout, lockParameters(r.targets, false, name)
 		if !r.issue.IsZero() {
 			limit, params = limit+issueLimit, append(params, []byte(r.issue.Hex()))
 		}
-		answer, err = c.hold.Ask(ctx, limit, c.short.tryStatement(c.hold, formOf(r.targets, r.issue.Func)), params...)
+		answer, err = c.hold.Ask(ctx, limit, c.way.tryStatement(c.hold, formOf(r.targets, r.issue.Func)), params...)
 	}
 	c.left = errors.Is(err, connhold.ErrLeft)
 	if err != nil {
@@ -114,7 +98,7 @@ func (c *contest) try(ctx context.Context, l *Locker, r request) error {
 	case answerChanged:
 		return c.meetAnew()
 	case answerScript: // there is no answer yet
-		c.short.scripted = true
+		c.way.scripted = true
 		return connhold.ErrLeft
 	}
 	return c.answered(answer, r.issue)
@@ -137,15 +121,13 @@ func (c *contest) answered(answer string, issue grant.Issue) (err error) {
 		c.hold.Taint()
 		return fmt.Errorf("the server's answer to a lock was %q: %w", answer, err)
 	}
-	if c.granted {
-		c.applied, c.session.short = true, c.short
-	}
+	c.applied = c.granted
 	c.stale, c.changed = 0, false
 	return nil
 }
 
 // unlock reports whether the session held the locks.
-func (w *shortWay) unlock(ctx context.Context, hold *connhold.Hold, limit time.Duration, locks []target, application string) (owned bool, err error) {
+func (w *way) unlock(ctx context.Context, hold *connhold.Hold, limit time.Duration, locks []target, application string) (owned bool, err error) {
 	answer, err := hold.Ask(context.WithoutCancel(ctx), limit, w.unlockStatement(hold, formOf(locks, "")), lockParameters(locks, true, application)...)
 	return answer == answerGranted, err
 }

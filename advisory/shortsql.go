@@ -3,7 +3,6 @@ package advisory
 import (
 	"fmt"
 	"strconv"
-	"strings"
 
 	"github.com/pgadvisory/pgadvisory/internal/grant"
 )
@@ -102,23 +101,18 @@ func (f form) granted() string {
 //
 // An Issue writes in the transaction that is this statement; where the defaults
 // for that are not what beginScript wants, a script is needed.
-func (w *shortWay) tryText(f form) string {
-	set, same := []string{notNull(setConfig("application_name", f.text()))}, []string{"true"}
-	for i, name := range w.names {
-		same = append(same, fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) %s", name, literal(w.before[i])))
-		set = append(set, notNull(setConfig(name, literal(w.values[i]))))
-	}
-	lock := fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE %s END",
-		f.do("pg_try_advisory_lock"), strings.Join(set, " AND "), f.granted(), f.refused())
+func (w *way) tryText(f form) string {
+	lock := fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s AND %s THEN %s END ELSE %s END",
+		f.do("pg_try_advisory_lock"), setName(f.text()), w.apply(), f.granted(), f.refused())
 	if f.issue != "" {
 		lock = fmt.Sprintf("CASE WHEN %s THEN %s ELSE '%s' END", w.fitForIssue(), lock, answerScript)
 	}
 	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s ELSE '%s' END END",
-		cleared, strings.Join(same, " AND "), lock, answerChanged)
+		cleared, w.areAsBefore(), lock, answerChanged)
 }
 
 // fitForIssue is true in a transaction as beginScript makes it.
-func (w *shortWay) fitForIssue() string {
+func (w *way) fitForIssue() string {
 	is := func(name, value string) string {
 		return fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) '%s'", name, value)
 	}
@@ -129,24 +123,9 @@ func (w *shortWay) fitForIssue() string {
 	return fit
 }
 
-// restore is an SQL expression that puts all back and is true; application is one
-// for the application_name.
-func (w *shortWay) restore(application string) string {
-	set := []string{notNull(setConfig("application_name", application))}
-	for i, name := range w.names {
-		set = append(set, notNull(setConfig(name, literal(w.before[i]))))
-	}
-	return "(" + strings.Join(set, " AND ") + ")"
+// unlockText is true when the session held the locks until now, holds nothing any
+// more and has its settings back. The text parameter is the application_name.
+func (w *way) unlockText(f form) string {
+	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE false END",
+		f.do("pg_advisory_unlock"), cleared, w.restore(f.text()))
 }
-
-// literal is a value of a setting in SQL.
-func literal(value string) string {
-	for _, c := range []byte(value) {
-		if (c < '0' || c > '9') && (c < 'a' || c > 'z') {
-			return hexText(value)
-		}
-	}
-	return "'" + value + "'"
-}
-
-func notNull(expression string) string { return expression + " IS NOT NULL" }

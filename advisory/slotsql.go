@@ -16,13 +16,17 @@ func slotScript(s *Semaphore, wait int64, name string, c *contest) string {
 	for i, id := range s.slots {
 		ids[i] = strconv.FormatInt(id, 10)
 	}
-	return beginScript(c.known.major) +
+	return beginScript(c.way.major) +
 		fmt.Sprintf("SELECT set_config('pgadvisory.ids', '{%s}', true), set_config('pgadvisory.announcement', '%d', true), set_config('pgadvisory.wait', '%d', true); ",
 			strings.Join(ids, ","), s.announcement(), wait) +
 		slotBlock +
-		fmt.Sprintf("; SELECT CASE WHEN current_setting('pgadvisory.slot') <> '' THEN CASE WHEN %s THEN current_setting('pgadvisory.slot')::bigint END END, "+
-			"current_setting('pgadvisory.limit')::bigint; COMMIT", c.session.apply(hexText(name)))
+		fmt.Sprintf("; SELECT CASE WHEN current_setting('pgadvisory.slot') <> '' THEN CASE WHEN %s THEN CASE WHEN %s AND %s THEN current_setting('pgadvisory.slot')::bigint END ELSE %d END END, "+
+			"current_setting('pgadvisory.limit')::bigint; COMMIT", c.way.areAsBefore(), setName(hexText(name)), c.way.apply(), slotChanged)
 }
+
+// slotChanged is the slot when the settings are not as they were. The session has one
+// then, until it asks again.
+const slotChanged = -1
 
 // slotBlock announces the limit, and only then looks for another: of two who
 // come at the same time, one at least sees the other. Then it tries the slots,
@@ -87,7 +91,10 @@ func (c *contest) askSlot(ctx context.Context, l *Locker, r request, name string
 	if err != nil {
 		return err
 	}
-	c.asked, c.stale = true, 0
+	if answer[0] != nil && *answer[0] == slotChanged {
+		return c.meetAnew()
+	}
+	c.asked, c.stale, c.changed = true, 0, false
 	if other := answer[1]; other != nil && *other != 0 {
 		c.refusal = fmt.Errorf("%w: this one is %d, and another holds or waits with %d", ErrLimitDiffers, r.slots.limit, *other)
 		return nil

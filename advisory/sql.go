@@ -20,15 +20,10 @@ import (
 // not hold, and is true.
 const cleared = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text OPERATOR(pg_catalog.=) ''"
 
-// unlockSQL is true when the session held the locks until now, holds nothing any
-// more and has its settings back, for which restore is an expression.
-func unlockSQL(f form, restore string) string {
-	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE false END", f.do("pg_advisory_unlock"), cleared, restore)
-}
-
-// clearSQL releases what a session holds and puts its settings back.
-func clearSQL(s settings) string {
-	return fmt.Sprintf("SELECT CASE WHEN %s THEN %s END", cleared, s.restore())
+// clearSQL releases what a session holds and puts its settings back, and the
+// application_name.
+func clearSQL(w *way, application string) string {
+	return fmt.Sprintf("SELECT CASE WHEN %s THEN %s END", cleared, w.restore(hexText(application)))
 }
 
 // slice is how long one wait on the server lasts. It must stay well below
@@ -44,10 +39,13 @@ type script struct {
 	applied bool          // the settings are applied already
 	wait    time.Duration // 0 is not at all
 	issue   grant.Issue
-	name    string // application_name
-	known   *acquaintance
-	session settings
+	name    string // application_name, or empty to leave it
+	way     *way
 }
+
+// heldChanged is how many locks a script says are held when it has done nothing,
+// because the settings are not as they were.
+const heldChanged = -1
 
 // beginScript begins a transaction of the script's own, in read committed: an
 // older snapshot must not fail what an Issue writes, whatever the role's default
@@ -65,23 +63,29 @@ func beginScript(majorVersion int) string {
 // String is the text. It selects how many locks are held and, when these are
 // all, the receipt. The text of the block is the same for all locks, and their numbers are
 // constants of a SELECT, for the sake of pg_stat_statements.
+//
+// The settings are applied before the wait, because after it somebody waits for the
+// answer; only the name follows when there is a lock.
 func (s script) String() string {
 	grant := "1::bigint"
 	if !s.issue.IsZero() {
 		grant = s.issue.SQL()
 	}
 	grant = fmt.Sprintf("CASE WHEN current_setting('pgadvisory.held') = '%d' THEN %s END", len(s.targets), grant)
-	if !s.applied { // also to one that waits for the rest
-		grant = fmt.Sprintf("CASE WHEN current_setting('pgadvisory.held') <> '0' THEN CASE WHEN %s THEN %s END END",
-			s.session.apply(hexText(s.name)), grant)
+	if s.name != "" {
+		grant = fmt.Sprintf("CASE WHEN current_setting('pgadvisory.held')::int > 0 THEN CASE WHEN %s THEN %s END END", setName(hexText(s.name)), grant)
 	}
-	return beginScript(s.known.major) +
+	held := fmt.Sprintf("'%d'", s.held)
+	if !s.applied {
+		held = fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE '%d' END", s.way.areAsBefore(), s.way.apply(), held, heldChanged)
+	}
+	return beginScript(s.way.major) +
 		fmt.Sprintf("SELECT set_config('pgadvisory.pairs', '%s', true), set_config('pgadvisory.shared', '%s', true), set_config('pgadvisory.ids', '%s', true), "+
-			"set_config('pgadvisory.held', '%d', true), set_config('pgadvisory.wait', '%d', true); ",
+			"set_config('pgadvisory.held', %s, true), set_config('pgadvisory.wait', '%d', true); ",
 			array(s.targets, func(t target) string { return strconv.FormatBool(t.isPair()) }),
 			array(s.targets, func(t target) string { return strconv.FormatBool(t.shared) }),
 			array(s.targets, func(t target) string { return strconv.FormatInt(t.id, 10) }),
-			s.held, s.wait.Milliseconds()) +
+			held, s.wait.Milliseconds()) +
 		scriptBlock +
 		"; SELECT current_setting('pgadvisory.held'), " + grant + "; COMMIT"
 }
@@ -124,7 +128,7 @@ BEGIN
 	IF held = 0 THEN
 		PERFORM pg_advisory_unlock_all(); -- what the session came with
 	END IF;
-	WHILE held < cardinality(ids) LOOP
+	WHILE held >= 0 AND held < cardinality(ids) LOOP
 		id := ids[held + 1];
 		granted := CASE
 			WHEN pairs[held + 1] AND shared[held + 1] THEN pg_try_advisory_lock_shared((id >> 32)::int, ((id << 32) >> 32)::int)

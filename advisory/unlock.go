@@ -5,8 +5,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
@@ -142,19 +140,7 @@ func (k *Lock) release(ctx context.Context, limit time.Duration) error {
 
 // unlockOn asks the server and returns whether the lock was held.
 func (k *Lock) unlockOn(ctx context.Context, hold *connhold.Hold, limit time.Duration) (owned bool, err error) {
-	session := k.seat.session
-	if session.short != nil {
-		return session.short.unlock(ctx, hold, limit, k.locks, session.application)
-	}
-	var args []any
-	for _, parameter := range lockParameters(k.locks, true, "") {
-		args = append(args, string(parameter))
-	}
-	sql := unlockSQL(formOf(k.locks, ""), session.restore())
-	err = hold.Run(ctx, limit, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, sql, args[:len(args)-1]...).Scan(&owned) // without the text
-	})
-	return owned, err
+	return k.seat.way.unlock(ctx, hold, limit, k.locks, k.seat.before)
 }
 
 // claim makes the caller the one who ends the hold, unless another is already.

@@ -24,7 +24,7 @@ type bundle struct {
 	observer *pgx.Conn
 }
 
-func setup(t *testing.T) *bundle {
+func setup(t *testing.T, configure ...func(*pgxpool.Config)) *bundle {
 	t.Helper()
 	db := pgtest.New(t)
 	b := &bundle{observer: db.Conn(t)}
@@ -34,6 +34,9 @@ func setup(t *testing.T) *bundle {
 		c.MaxConns = 2
 		c.ConnConfig.Host, c.ConnConfig.Port = b.proxy.Addr().IP.String(), uint16(b.proxy.Addr().Port)
 		c.ConnConfig.Fallbacks = nil
+		for _, f := range configure {
+			f(c)
+		}
 	})
 	return b
 }
@@ -67,6 +70,25 @@ func (b *bundle) lastQuery(t *testing.T, pid uint32) (query string) {
 	t.Helper()
 	require.NoError(t, b.observer.QueryRow(t.Context(), "SELECT query FROM pg_stat_activity WHERE pid = $1", int(pid)).Scan(&query))
 	return query
+}
+
+// waits asks the server whether the session waits for an advisory lock.
+func (b *bundle) waits(t *testing.T, pid uint32) (waits bool) {
+	t.Helper()
+	require.NoError(t, b.observer.QueryRow(t.Context(),
+		"SELECT EXISTS (SELECT FROM pg_locks WHERE pid = $1 AND locktype = 'advisory' AND NOT granted)", int(pid)).Scan(&waits))
+	return waits
+}
+
+// block locks 7 until the function is called that it returns.
+func (b *bundle) block(t *testing.T) (unblock func()) {
+	t.Helper()
+	_, err := b.observer.Exec(t.Context(), "SELECT pg_advisory_lock(7)")
+	require.NoError(t, err)
+	return func() {
+		_, err := b.observer.Exec(t.Context(), "SELECT pg_advisory_unlock(7)")
+		require.NoError(t, err)
+	}
 }
 
 func (b *bundle) ended(t *testing.T, pid uint32) {
