@@ -39,7 +39,7 @@ type script struct {
 	applied bool          // the settings are applied already
 	wait    time.Duration // 0 is not at all
 	issue   grant.Issue
-	name    string // application_name, or empty to leave it
+	name    string // application_name
 	way     *way
 }
 
@@ -64,20 +64,17 @@ func beginScript(majorVersion int) string {
 // all, the receipt. The text of the block is the same for all locks, and their numbers are
 // constants of a SELECT, for the sake of pg_stat_statements.
 //
-// The settings are applied before the wait, because after it somebody waits for the
-// answer; only the name follows when there is a lock.
+// Somebody waits for what comes after the wait, so all that can be is done before:
+// the settings are applied and the session has its name.
 func (s script) String() string {
-	grant := "1::bigint"
+	receipt := "1::bigint"
 	if !s.issue.IsZero() {
-		grant = s.issue.SQL()
-	}
-	grant = fmt.Sprintf("CASE WHEN current_setting('pgadvisory.held') = '%d' THEN %s END", len(s.targets), grant)
-	if s.name != "" {
-		grant = fmt.Sprintf("CASE WHEN current_setting('pgadvisory.held')::int > 0 THEN CASE WHEN %s THEN %s END END", setName(hexText(s.name)), grant)
+		receipt = fmt.Sprintf("CASE WHEN current_setting('pgadvisory.held') = '%d' THEN %s END", len(s.targets), s.issue.SQL())
 	}
 	held := fmt.Sprintf("'%d'", s.held)
 	if !s.applied {
-		held = fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE '%d' END", s.way.areAsBefore(), s.way.apply(), held, heldChanged)
+		held = fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s AND %s THEN %s END ELSE '%d' END",
+			s.way.areAsBefore(), setName(hexText(s.name)), s.way.apply(), held, heldChanged)
 	}
 	return beginScript(s.way.major) +
 		fmt.Sprintf("SELECT set_config('pgadvisory.pairs', '%s', true), set_config('pgadvisory.shared', '%s', true), set_config('pgadvisory.ids', '%s', true), "+
@@ -87,7 +84,7 @@ func (s script) String() string {
 			array(s.targets, func(t target) string { return strconv.FormatInt(t.id, 10) }),
 			held, s.wait.Milliseconds()) +
 		scriptBlock +
-		"; SELECT current_setting('pgadvisory.held'), " + grant + "; COMMIT"
+		"; SELECT current_setting('pgadvisory.held'), " + receipt + "; COMMIT"
 }
 
 // hexText is a text in SQL, spelled so that no setting of the session decides
@@ -112,6 +109,10 @@ func array(targets []target, element func(target) string) string {
 // A wait that ends by its timeout can have got the lock in the same instant.
 // Where nothing else is held, unlock_all makes sure of the opposite; else
 // pg_locks tells.
+//
+// PL/pgSQL plans an expression when it is first reached. After a wait that gets the
+// last lock there is none that was not reached before it; the setting is in place
+// by then, and goes with the subtransaction if the wait is in vain.
 const scriptBlock = `DO $pgadvisory$
 DECLARE
 	pairs    boolean[] := current_setting('pgadvisory.pairs');
@@ -121,7 +122,6 @@ DECLARE
 	wait     int       := current_setting('pgadvisory.wait');
 	deadline timestamptz;
 	id       bigint;
-	granted  boolean;
 BEGIN
 	wait := least(wait, ceil(extract(epoch FROM current_setting('deadlock_timeout')::interval) * 500));
 	deadline := clock_timestamp() + wait * interval '1 millisecond';
@@ -130,44 +130,46 @@ BEGIN
 	END IF;
 	WHILE held >= 0 AND held < cardinality(ids) LOOP
 		id := ids[held + 1];
-		granted := CASE
+		IF (CASE
 			WHEN pairs[held + 1] AND shared[held + 1] THEN pg_try_advisory_lock_shared((id >> 32)::int, ((id << 32) >> 32)::int)
 			WHEN pairs[held + 1] THEN pg_try_advisory_lock((id >> 32)::int, ((id << 32) >> 32)::int)
 			WHEN shared[held + 1] THEN pg_try_advisory_lock_shared(id)
-			ELSE pg_try_advisory_lock(id) END;
-		IF NOT granted AND wait = 0 THEN
+			ELSE pg_try_advisory_lock(id) END)
+		THEN
+			held := held + 1;
+			PERFORM set_config('pgadvisory.held', held::text, true);
+			CONTINUE;
+		END IF;
+		IF wait = 0 THEN
 			PERFORM pg_advisory_unlock_all();
-			held := 0;
+			PERFORM set_config('pgadvisory.held', '0', true);
 			EXIT;
 		END IF;
-		IF NOT granted THEN
-			BEGIN
-				PERFORM set_config('lock_timeout', greatest(1, ceil(extract(epoch FROM deadline - clock_timestamp()) * 1000))::int::text, true);
-				PERFORM CASE
-					WHEN pairs[held + 1] AND shared[held + 1] THEN pg_advisory_lock_shared((id >> 32)::int, ((id << 32) >> 32)::int)
-					WHEN pairs[held + 1] THEN pg_advisory_lock((id >> 32)::int, ((id << 32) >> 32)::int)
-					WHEN shared[held + 1] THEN pg_advisory_lock_shared(id)
-					ELSE pg_advisory_lock(id) END;
-				granted := true;
-			EXCEPTION
-				WHEN deadlock_detected THEN
+		BEGIN
+			PERFORM set_config('lock_timeout', greatest(1, ceil(extract(epoch FROM deadline - clock_timestamp()) * 1000))::int::text, true),
+				set_config('pgadvisory.held', (held + 1)::text, true);
+			held := held + CASE WHEN CASE
+				WHEN pairs[held + 1] AND shared[held + 1] THEN pg_advisory_lock_shared((id >> 32)::int, ((id << 32) >> 32)::int)
+				WHEN pairs[held + 1] THEN pg_advisory_lock((id >> 32)::int, ((id << 32) >> 32)::int)
+				WHEN shared[held + 1] THEN pg_advisory_lock_shared(id)
+				ELSE pg_advisory_lock(id) END::text = '' THEN 1 END;
+		EXCEPTION
+			WHEN deadlock_detected THEN
+				PERFORM pg_advisory_unlock_all();
+				PERFORM set_config('pgadvisory.held', '0', true);
+				EXIT;
+			WHEN lock_not_available THEN
+				IF held = 0 THEN
 					PERFORM pg_advisory_unlock_all();
-					held := 0;
 					EXIT;
-				WHEN lock_not_available THEN
-					IF held = 0 THEN
-						PERFORM pg_advisory_unlock_all();
-						EXIT;
-					END IF;
-					granted := EXISTS (SELECT FROM pg_locks l
-						WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.granted
-						AND l.objsubid = CASE WHEN pairs[held + 1] THEN 2 ELSE 1 END
-						AND l.classid = ((id >> 32) & 4294967295)::oid AND l.objid = (id & 4294967295)::oid
-						AND l.mode = CASE WHEN shared[held + 1] THEN 'ShareLock' ELSE 'ExclusiveLock' END);
-			END;
-		END IF;
-		EXIT WHEN NOT granted;
-		held := held + 1;
+				END IF;
+				EXIT WHEN NOT EXISTS (SELECT FROM pg_locks l
+					WHERE l.locktype = 'advisory' AND l.pid = pg_backend_pid() AND l.granted
+					AND l.objsubid = CASE WHEN pairs[held + 1] THEN 2 ELSE 1 END
+					AND l.classid = ((id >> 32) & 4294967295)::oid AND l.objid = (id & 4294967295)::oid
+					AND l.mode = CASE WHEN shared[held + 1] THEN 'ShareLock' ELSE 'ExclusiveLock' END);
+				held := held + 1;
+				PERFORM set_config('pgadvisory.held', held::text, true);
+		END;
 	END LOOP;
-	PERFORM set_config('pgadvisory.held', held::text, true);
 END $pgadvisory$`
