@@ -66,8 +66,7 @@ func eachRow(condition string) string {
 }
 
 // doRow does what a row says.
-var doRow = fmt.Sprintf(`CASE
-	WHEN kind OPERATOR(pg_catalog.=) 0 THEN pg_catalog.pg_try_advisory_lock(id)
+var doRow = fmt.Sprintf(`CASE WHEN kind OPERATOR(pg_catalog.=) 0 THEN pg_catalog.pg_try_advisory_lock(id)
 	WHEN kind OPERATOR(pg_catalog.=) 4 THEN pg_catalog.pg_advisory_unlock(id)
 	WHEN kind OPERATOR(pg_catalog.=) 1 THEN pg_catalog.pg_try_advisory_lock_shared(id)
 	WHEN kind OPERATOR(pg_catalog.=) 5 THEN pg_catalog.pg_advisory_unlock_shared(id)

@@ -23,25 +23,25 @@ type request struct {
 
 // contest is one connection's contention for a request, and how far it has come.
 type contest struct {
-	hold    *connhold.Hold // nil until connected
-	known   *acquaintance
-	way     *way
+	hold  *connhold.Hold // nil until connected
+	known *acquaintance
+	way   *way
 
 	left    bool // the server was asked, and the answer was not waited for
 	changed bool // the session's settings had changed since it was met
 
-	stale   int   // connections in a row that were dead when pinned
-	asked   bool  // the server has answered, on this connection
-	shared  bool  // the mode in which it was asked last
-	held    int   // how many of the locks the session holds, in order
-	granted bool  // all of them
-	applied bool  // the settings
+	stale   int  // connections in a row that were dead when pinned
+	asked   bool // the server has answered, on this connection
+	shared  bool // the mode in which it was asked last
+	held    int  // how many of the locks the session holds, in order
+	granted bool // all of them
+	applied bool // the settings
 	// application is the application_name from before the settings were applied.
 	application string
-	refusal error // the answer is no, whoever asks
-	issue   grant.Issue
-	receipt int64 // of issue; not positive until it is made
-	slot    int   // of a semaphore
+	refusal     error // the answer is no, whoever asks
+	issue       grant.Issue
+	receipt     int64 // of issue; not positive until it is made
+	slot        int   // of a semaphore
 }
 
 // issueLimit is how long an Issue may wait in the database beyond the time for

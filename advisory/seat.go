@@ -16,14 +16,14 @@ const watchLead = 5 * time.Millisecond
 // a time, who has the turn. Whoever takes the turn finds the session watched and
 // must leave it watched, or end it.
 type seat struct {
-	hold    *connhold.Hold
-	way     *way
-	before  string // the application_name
-	pid     uint32
-	limits  connhold.Limits
-	lost    func(*connhold.Loss)
-	turn    chan struct{} // a token in it: somebody has the turn
-	wanted  atomic.Int32  // how many wait for it
+	hold   *connhold.Hold
+	way    *way
+	before string // the application_name
+	pid    uint32
+	limits connhold.Limits
+	lost   func(*connhold.Loss)
+	turn   chan struct{} // a token in it: somebody has the turn
+	wanted atomic.Int32  // how many wait for it
 }
 
 // newSeat makes a seat of what a contest has won. It is not watched yet. lost is

@@ -3,6 +3,7 @@ package fencing
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -48,24 +49,68 @@ func (l *Lease) Stamp(ctx context.Context, tx pgx.Tx) error {
 	return stamp(ctx, tx, l.resource, l.Token(), l.fencer.config.MaxIdle)
 }
 
-// InTx begins a transaction on db, stamps it, calls fn and commits. If the
-// stamp or fn fails, or fn panics, it rolls back. It returns the first error,
-// translated: a refused write matches [ErrStale], [ErrUnstamped] or
+// InTx begins a transaction on db and stamps it, in one round trip, calls fn and
+// commits. If the stamp or fn fails, or fn panics, it rolls back. It returns the
+// first error, translated: a refused write matches [ErrStale], [ErrUnstamped] or
 // [ErrUnknownToken].
 //
 // ctx bounds the whole; it does not end with the lease by itself, for which
 // [advisory.Lock.Context] is there. The isolation level is db's default. In
 // repeatable read and serializable, a transaction that began before a newer
 // token was issued fails with SQLSTATE 40001 at its first guarded write.
+//
+// The stamp goes as [pgx.TxOptions] BeginQuery. A Beginner of your own must pass that
+// on; if it does not, writes are refused with ErrUnstamped.
 func (l *Lease) InTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {
-	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{}, func(tx pgx.Tx) error {
-		if err := l.Stamp(ctx, tx); err != nil {
-			return err
-		}
+	if l.Token() <= 0 {
+		return invalidToken(l.resource, l.Token())
+	}
+	begun := false
+	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{BeginQuery: l.beginSQL()}, func(tx pgx.Tx) error {
+		begun = true
 		return fn(tx)
 	})
+	if err != nil && !begun {
+		endFailed(ctx, db)
+		return fmt.Errorf("fencing: begin and stamp for resource %q: %w", l.resource, Translate(err))
+	}
 	return Translate(err)
 }
+
+// beginSQL begins a transaction and stamps it.
+func (l *Lease) beginSQL() string {
+	return fmt.Sprintf("BEGIN; SELECT fencing.stamp(%s, '%d', '%d microseconds')",
+		literal(l.resource), l.Token(), l.fencer.config.MaxIdle.Microseconds())
+}
+
+// literal is a text in SQL, spelled so that no setting of the session decides how it
+// is read.
+func literal(text string) string {
+	for _, c := range []byte(text) {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(" -_./:", rune(c)) {
+			return fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%x', 'hex'), 'UTF8')", text)
+		}
+	}
+	return "'" + text + "'"
+}
+
+// endFailed rolls back what a stamp that failed has left on a connection of the
+// caller's. A pool does so by itself.
+func endFailed(ctx context.Context, db Beginner) {
+	conn, _ := db.(*pgx.Conn)
+	if c, ok := db.(interface{ Conn() *pgx.Conn }); ok {
+		conn = c.Conn()
+	}
+	if conn == nil || conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackLimit)
+	defer cancel()
+	_, _ = conn.Exec(ctx, "ROLLBACK") // on an error pgx closes the connection
+}
+
+// rollbackLimit bounds a rollback when ctx may have ended.
+const rollbackLimit = 5 * time.Second
 
 // Stamp stamps a transaction as [Lease.Stamp] does, for a worker that was
 // handed the resource and the token and not the Lease. It may sit idle for one
@@ -76,10 +121,14 @@ func Stamp(ctx context.Context, tx pgx.Tx, resource string, token Token) error {
 
 func stamp(ctx context.Context, tx pgx.Tx, resource string, token Token, maxIdle time.Duration) error {
 	if token <= 0 {
-		return fmt.Errorf("fencing: stamp for resource %q: token %d is not valid: tokens start at 1", resource, token)
+		return invalidToken(resource, token)
 	}
 	if _, err := tx.Exec(ctx, stampSQL, resource, int64(token), maxIdle); err != nil {
 		return fmt.Errorf("fencing: stamp for resource %q: %w", resource, Translate(err))
 	}
 	return nil
+}
+
+func invalidToken(resource string, token Token) error {
+	return fmt.Errorf("fencing: stamp for resource %q: token %d is not valid: tokens start at 1", resource, token)
 }

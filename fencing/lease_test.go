@@ -3,10 +3,13 @@ package fencing_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
@@ -155,4 +158,66 @@ func TestLease_stampsManyTransactionsAtOnce(t *testing.T) {
 	}
 	work.Wait()
 	require.Equal(t, 82, one[int](t, b.observer, `SELECT count(*) FROM exports`))
+}
+
+func TestInTx_stampsWhateverTheNameIs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for i, resource := range []string{`it's`, `\`, `a"b`, "$1", "жьф 漢字 🐘", "';--", "\n\t"} {
+		table := fmt.Sprintf("t%d", i)
+		b.guarded(t, table, resource)
+		lease := b.lock(t, b.fencer, resource)
+		for _, setting := range []string{"on", "off"} {
+			pool := b.db.Pool(t, with("standard_conforming_strings", setting), with("search_path", "nowhere"))
+			require.NoError(t, lease.InTx(t.Context(), pool, write(t.Context(), "public."+table, 3)), resource)
+			require.NoError(t, lease.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+				_, err := tx.Exec(t.Context(), "DELETE FROM public."+table+" WHERE id = 3")
+				return err
+			}))
+		}
+		require.NoError(t, lease.Unlock(t.Context()))
+	}
+}
+
+type roundTrips struct{ n atomic.Int64 }
+
+func (r *roundTrips) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	r.n.Add(1)
+	return ctx
+}
+
+func (r *roundTrips) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+func TestInTx_beginsAndStampsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	r := new(roundTrips)
+	pool := b.db.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = r })
+	require.NoError(t, lease.InTx(t.Context(), pool, func(pgx.Tx) error { return nil }))
+	require.EqualValues(t, 2, r.n.Load(), "the begin with the stamp, and the commit")
+}
+
+// A stamp that fails leaves no connection in a failed transaction.
+func TestInTx_aConnectionIsGoodAfterAStampThatFails(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lease := b.lock(t, b.fencer, "nightly")
+	b.exec(t, "ALTER SCHEMA fencing RENAME TO away")
+	defer b.exec(t, "ALTER SCHEMA away RENAME TO fencing")
+	conn := b.db.Conn(t)
+	pool := b.db.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
+	pinned, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	for _, db := range []fencing.Beginner{conn, pinned} {
+		err := lease.InTx(t.Context(), db, func(pgx.Tx) error { panic("called") })
+		require.ErrorIs(t, err, fencing.ErrNotInstalled)
+		require.ErrorContains(t, err, "nightly")
+	}
+	require.True(t, one[bool](t, conn, "SELECT true"))
+	require.True(t, one[bool](t, pinned, "SELECT true"))
+	pinned.Release()
+	require.ErrorIs(t, lease.InTx(t.Context(), pool, func(pgx.Tx) error { panic("called") }), fencing.ErrNotInstalled)
+	require.True(t, one[bool](t, pool, "SELECT true"))
 }

@@ -36,10 +36,10 @@ func TestAsk_afterAnErrorTheHoldCanOnlyBeDestroyed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	for sql, message := range map[string]string{
-		"SELECT 1 / ($1::int - 1)":                     "22012",
-		"SELECT nothing FROM nowhere WHERE $1 = 1":     "42P01",
-		"SELECT generate_series(1, $1::int + 1)":       "answered with 2 rows",
-		"SELECT 1 WHERE $1::int = 0":                   "answered with 0 rows",
+		"SELECT 1 / ($1::int - 1)":                      "22012",
+		"SELECT nothing FROM nowhere WHERE $1 = 1":      "42P01",
+		"SELECT generate_series(1, $1::int + 1)":        "answered with 2 rows",
+		"SELECT 1 WHERE $1::int = 0":                    "answered with 0 rows",
 		"SELECT pg_terminate_backend(pg_backend_pid())": "bind message supplies 1 parameters",
 	} {
 		hold := b.pin(t)
