@@ -90,7 +90,7 @@ func (c *contest) prepareSession(ctx context.Context, l *Locker, name string) er
 	case !applied:
 		return c.meetAnew()
 	}
-	c.asked, c.applied = true, true
+	c.asked, c.applied, c.changed = true, true, false
 	return nil
 }
 

@@ -110,7 +110,7 @@ func (l *Locker) connectSession(ctx context.Context, c *call, s *Session) error 
 
 // advanceSession makes one step towards a session that holds nothing yet.
 func (c *contest) advanceSession(ctx context.Context, l *Locker, call *call) error {
-	if c.hold == nil {
+	if c.hold == nil || c.known == nil {
 		call.connecting.Store(true)
 		return c.connectAndMeet(ctx, l)
 	}

@@ -34,6 +34,63 @@ func settingsOf(t *testing.T, conn *pgx.Conn, names []string) map[string]string 
 	return values
 }
 
+// waysToLock are all ways in which a Locker gets a lock. Each returns what unlocks
+// and gives the connection back.
+func (b *bundle) waysToLock(t *testing.T, l *advisory.Locker) map[string]func(*testing.T) (*advisory.Lock, func() error) {
+	t.Helper()
+	holder := b.session(t)
+	unlocking := func(k *advisory.Lock, err error) (*advisory.Lock, func() error) {
+		require.NoError(t, err)
+		return k, func() error { return k.Unlock(t.Context()) }
+	}
+	waiting := func(lock func() (*advisory.Lock, error)) (*advisory.Lock, func() error) {
+		exec(t, holder, "SELECT pg_advisory_lock(7)")
+		var k *advisory.Lock
+		got := make(chan error, 1)
+		go func() {
+			var err error
+			k, err = lock()
+			got <- err
+		}()
+		b.eventually(t, "it waits", func() bool { return b.waiting(t) == 1 })
+		exec(t, holder, "SELECT pg_advisory_unlock(7)")
+		return unlocking(k, <-got)
+	}
+	return map[string]func(*testing.T) (*advisory.Lock, func() error){
+		"TryLock": func(t *testing.T) (*advisory.Lock, func() error) {
+			return unlocking(l.TryLock(t.Context(), advisory.ID(7)))
+		},
+		"TryRLock": func(t *testing.T) (*advisory.Lock, func() error) {
+			return unlocking(l.TryRLock(t.Context(), advisory.ID(7)))
+		},
+		"pair": func(t *testing.T) (*advisory.Lock, func() error) {
+			return unlocking(l.TryLock(t.Context(), advisory.Pair(1, -7)))
+		},
+		"TryLockAll": func(t *testing.T) (*advisory.Lock, func() error) {
+			return unlocking(l.TryLockAll(t.Context(), append(ids(7, 8), advisory.Pair(-1, 7))...))
+		},
+		"TryAcquire": func(t *testing.T) (*advisory.Lock, func() error) {
+			return unlocking(l.Semaphore("slots", 2).TryAcquire(t.Context()))
+		},
+		"Lock, having waited": func(t *testing.T) (*advisory.Lock, func() error) {
+			return waiting(func() (*advisory.Lock, error) { return l.Lock(context.Background(), advisory.ID(7)) })
+		},
+		"RLock, having waited": func(t *testing.T) (*advisory.Lock, func() error) {
+			return waiting(func() (*advisory.Lock, error) { return l.RLock(context.Background(), advisory.ID(7)) })
+		},
+		"LockAll, having waited": func(t *testing.T) (*advisory.Lock, func() error) {
+			return waiting(func() (*advisory.Lock, error) { return l.LockAll(context.Background(), ids(6, 7, 8)...) })
+		},
+		"Session": func(t *testing.T) (*advisory.Lock, func() error) {
+			s, err := l.Session(t.Context())
+			require.NoError(t, err)
+			k, err := s.TryLock(t.Context(), advisory.ID(7))
+			require.NoError(t, err)
+			return k, func() error { return s.Close(t.Context()) }
+		},
+	}
+}
+
 // Case 103: whatever way it was locked, the connection returns as it was.
 func TestUnlock_putsTheSettingsBack(t *testing.T) {
 	t.Parallel()
@@ -55,20 +112,8 @@ func TestUnlock_putsTheSettingsBack(t *testing.T) {
 	before := observe()
 	require.Equal(t, "77", before["tcp_keepalives_idle"])
 
-	holder := b.session(t)
-	for name, lock := range map[string]func() (*advisory.Lock, error){
-		"TryLock":    func() (*advisory.Lock, error) { return locker.TryLock(t.Context(), advisory.ID(7)) },
-		"RLock":      func() (*advisory.Lock, error) { return locker.RLock(t.Context(), advisory.ID(7)) },
-		"TryLockAll": func() (*advisory.Lock, error) { return locker.TryLockAll(t.Context(), ids(7, 8)...) },
-		"Lock, having waited": func() (*advisory.Lock, error) {
-			exec(t, holder, "SELECT pg_advisory_lock(7)")
-			got := b.lockInBackground(t, locker, advisory.ID(7))
-			exec(t, holder, "SELECT pg_advisory_unlock(7)")
-			return <-got, nil
-		},
-	} {
-		k, err := lock()
-		require.NoError(t, err, name)
+	for name, way := range b.waysToLock(t, locker) {
+		k, unlock := way(t)
 		require.NoError(t, advisory.OnSession(k, func(conn *pgx.Conn) {
 			held := settingsOf(t, conn, names)
 			require.Equal(t, "15", held["tcp_keepalives_idle"], name)
@@ -80,7 +125,7 @@ func TestUnlock_putsTheSettingsBack(t *testing.T) {
 				require.Equal(t, "10s", held["client_connection_check_interval"], name)
 			}
 		}))
-		require.NoError(t, k.Unlock(t.Context()), name)
+		require.NoError(t, unlock(), name)
 		require.Equal(t, before, observe(), name)
 	}
 	require.EqualValues(t, 1, pool.Stat().NewConnsCount())
@@ -111,6 +156,39 @@ func TestLock_namesItsSession(t *testing.T) {
 	single, err := locker.TryLock(t.Context(), advisory.Name("nightly-export"))
 	require.NoError(t, err)
 	require.Equal(t, "lock nightly-export of billing", name(single))
+}
+
+// A session that waits has its name already, and its connection returns as it was
+// when the wait is given up.
+func TestLock_aWaitThatIsGivenUpPutsTheSettingsBack(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	names := sessionSettings(b)
+	pool, locker := b.another(t, nil, maxConns(2), setting("application_name", "billing"))
+	observe := func() map[string]string {
+		c, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		defer c.Release()
+		return settingsOf(t, c.Conn(), names)
+	}
+	before := observe()
+	exec(t, b.session(t), "SELECT pg_advisory_lock(7)")
+	for name, wait := range map[string]func(context.Context) error{
+		"lock 7 of billing":            func(ctx context.Context) error { _, err := locker.Lock(ctx, advisory.ID(7)); return err },
+		"lock 6 and 1 more of billing": func(ctx context.Context) error { _, err := locker.LockAll(ctx, ids(6, 7)...); return err },
+	} {
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error, 1)
+		go func() { left <- wait(ctx) }()
+		b.eventually(t, "it waits under its name", func() bool {
+			return scan[bool](t, b, "SELECT EXISTS (SELECT FROM pg_stat_activity WHERE application_name = $1 AND wait_event = 'advisory')", name)
+		})
+		cancel()
+		require.ErrorIs(t, <-left, context.Canceled)
+		b.eventually(t, "the connection is back", func() bool { return pool.Stat().AcquiredConns() == 0 })
+		require.Equal(t, before, observe(), name)
+	}
+	require.EqualValues(t, 1, pool.Stat().NewConnsCount())
 }
 
 // asRole makes a pool log in as a role of its own, which has the setting.

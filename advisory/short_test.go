@@ -55,7 +55,7 @@ func TestTryLock_sendsOnceAndUnlockOnce(t *testing.T) {
 }
 
 // Whoever used the connection in between may have changed what was known of it.
-func TestTryLock_onAConnectionThatOtherCodeHasChanged(t *testing.T) {
+func TestLocker_onAConnectionThatOtherCodeHasChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	names := sessionSettings(b)
@@ -69,20 +69,20 @@ func TestTryLock_onAConnectionThatOtherCodeHasChanged(t *testing.T) {
 		exec(t, c.Conn(), sql)
 		return settingsOf(t, c.Conn(), names)
 	}
+	ways := b.waysToLock(t, locker)
 	for _, sql := range []string{
 		"SELECT 1", "SET tcp_keepalives_idle = 77", "SET tcp_user_timeout = 4444", "SET application_name = 'other ''name'", "RESET ALL",
 		"DEALLOCATE ALL", "DISCARD ALL", "SET tcp_keepalives_idle = 15",
 	} {
 		before := use(sql)
-		for range 2 {
-			lock, err := locker.TryLock(t.Context(), advisory.ID(7))
-			require.NoError(t, err, sql)
+		for name, way := range ways {
+			lock, unlock := way(t)
 			require.NoError(t, advisory.OnSession(lock, func(conn *pgx.Conn) {
-				require.Equal(t, "15", settingsOf(t, conn, names)["tcp_keepalives_idle"], sql)
+				require.Equal(t, "15", settingsOf(t, conn, names)["tcp_keepalives_idle"], "%s, %s", name, sql)
 				exec(t, conn, "DEALLOCATE ALL")
 			}))
-			require.NoError(t, lock.Unlock(t.Context()), sql)
-			require.Equal(t, before, use("SELECT 1"), sql)
+			require.NoError(t, unlock(), "%s, %s", name, sql)
+			require.Equal(t, before, use("SELECT 1"), "%s, %s", name, sql)
 		}
 	}
 	require.EqualValues(t, 1, pool.Stat().NewConnsCount())
