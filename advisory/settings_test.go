@@ -36,7 +36,7 @@ func settingsOf(t *testing.T, conn *pgx.Conn, names []string) map[string]string 
 
 // waysToLock are all ways in which a Locker gets a lock. Each returns what unlocks
 // and gives the connection back.
-func (b *bundle) waysToLock(t *testing.T, l *advisory.Locker) map[string]func(*testing.T) (*advisory.Lock, func() error) {
+func (b *bundle) waysToLock(t *testing.T, l *advisory.Locker) map[string]func() (*advisory.Lock, func() error) {
 	t.Helper()
 	holder := b.session(t)
 	unlocking := func(k *advisory.Lock, err error) (*advisory.Lock, func() error) {
@@ -56,32 +56,32 @@ func (b *bundle) waysToLock(t *testing.T, l *advisory.Locker) map[string]func(*t
 		exec(t, holder, "SELECT pg_advisory_unlock(7)")
 		return unlocking(k, <-got)
 	}
-	return map[string]func(*testing.T) (*advisory.Lock, func() error){
-		"TryLock": func(t *testing.T) (*advisory.Lock, func() error) {
+	return map[string]func() (*advisory.Lock, func() error){
+		"TryLock": func() (*advisory.Lock, func() error) {
 			return unlocking(l.TryLock(t.Context(), advisory.ID(7)))
 		},
-		"TryRLock": func(t *testing.T) (*advisory.Lock, func() error) {
+		"TryRLock": func() (*advisory.Lock, func() error) {
 			return unlocking(l.TryRLock(t.Context(), advisory.ID(7)))
 		},
-		"pair": func(t *testing.T) (*advisory.Lock, func() error) {
+		"pair": func() (*advisory.Lock, func() error) {
 			return unlocking(l.TryLock(t.Context(), advisory.Pair(1, -7)))
 		},
-		"TryLockAll": func(t *testing.T) (*advisory.Lock, func() error) {
+		"TryLockAll": func() (*advisory.Lock, func() error) {
 			return unlocking(l.TryLockAll(t.Context(), append(ids(7, 8), advisory.Pair(-1, 7))...))
 		},
-		"TryAcquire": func(t *testing.T) (*advisory.Lock, func() error) {
+		"TryAcquire": func() (*advisory.Lock, func() error) {
 			return unlocking(l.Semaphore("slots", 2).TryAcquire(t.Context()))
 		},
-		"Lock, having waited": func(t *testing.T) (*advisory.Lock, func() error) {
+		"Lock, having waited": func() (*advisory.Lock, func() error) {
 			return waiting(func() (*advisory.Lock, error) { return l.Lock(context.Background(), advisory.ID(7)) })
 		},
-		"RLock, having waited": func(t *testing.T) (*advisory.Lock, func() error) {
+		"RLock, having waited": func() (*advisory.Lock, func() error) {
 			return waiting(func() (*advisory.Lock, error) { return l.RLock(context.Background(), advisory.ID(7)) })
 		},
-		"LockAll, having waited": func(t *testing.T) (*advisory.Lock, func() error) {
+		"LockAll, having waited": func() (*advisory.Lock, func() error) {
 			return waiting(func() (*advisory.Lock, error) { return l.LockAll(context.Background(), ids(6, 7, 8)...) })
 		},
-		"Session": func(t *testing.T) (*advisory.Lock, func() error) {
+		"Session": func() (*advisory.Lock, func() error) {
 			s, err := l.Session(t.Context())
 			require.NoError(t, err)
 			k, err := s.TryLock(t.Context(), advisory.ID(7))
@@ -113,7 +113,7 @@ func TestUnlock_putsTheSettingsBack(t *testing.T) {
 	require.Equal(t, "77", before["tcp_keepalives_idle"])
 
 	for name, way := range b.waysToLock(t, locker) {
-		k, unlock := way(t)
+		k, unlock := way()
 		require.NoError(t, advisory.OnSession(k, func(conn *pgx.Conn) {
 			held := settingsOf(t, conn, names)
 			require.Equal(t, "15", held["tcp_keepalives_idle"], name)

@@ -76,7 +76,7 @@ func TestLocker_onAConnectionThatOtherCodeHasChanged(t *testing.T) {
 	} {
 		before := use(sql)
 		for name, way := range ways {
-			lock, unlock := way(t)
+			lock, unlock := way()
 			require.NoError(t, advisory.OnSession(lock, func(conn *pgx.Conn) {
 				require.Equal(t, "15", settingsOf(t, conn, names)["tcp_keepalives_idle"], "%s, %s", name, sql)
 				exec(t, conn, "DEALLOCATE ALL")
