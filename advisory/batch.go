@@ -14,7 +14,7 @@ import (
 type operation struct {
 	lock      *sessionLock
 	unlocks   bool
-	abandoned bool  // its caller has left; guarded by the Session's mu
+	abandoned bool  // the caller of a try has left; guarded by the Session's mu
 	decided   bool  // its result is about to be given; guarded likewise
 	err       error // the result, written before the lock is answered
 }
@@ -98,6 +98,8 @@ func (s *Session) gather(answered int) {
 	}
 }
 
+// gatherLimit is for a caller to come back, of which many do in less; it is a small part of
+// the shortest round trip.
 const gatherLimit = 10 * time.Microsecond
 
 func (s *Session) queued() int {
@@ -121,12 +123,8 @@ func (s *Session) giveWay() bool {
 // requeue puts operations back, for the end of the Session to answer them.
 func (s *Session) requeue(batch []*operation) {
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.queue = append(batch, s.queue...)
-	over := s.over
-	s.mu.Unlock()
-	if over != nil { // it has answered already
-		s.answerQueue(over)
-	}
 }
 
 // next returns the operations of one round trip, and nil when there are none and
@@ -222,7 +220,7 @@ func (s *Session) conclude(batch []*operation) {
 			for _, o := range k.occupants {
 				o.lock = &k.Lock
 			}
-		case op.decided || !op.unlocks: // else its place was given up when it expired
+		default:
 			l.vacateLocked(k.targets, k.occupants, nil)
 		}
 	}

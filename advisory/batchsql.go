@@ -78,8 +78,9 @@ var doRow = fmt.Sprintf(`CASE WHEN kind OPERATOR(pg_catalog.=) 0 THEN pg_catalog
 // workSQL does what each row says, one after the other.
 var workSQL = eachRow(doRow)
 
-// allRows does so too, and is true if all answers are.
-var allRows = "(SELECT pg_catalog.bool_and(done) FROM (SELECT " + doRow + " AS done FROM " + rowsFrom + " OFFSET 0) AS rows)"
+// rowsDone does so too, up to the first row whose answer is false, and is true if there
+// is none.
+var rowsDone = "NOT EXISTS (SELECT FROM (SELECT " + doRow + " AS done FROM " + rowsFrom + " OFFSET 0) AS rows WHERE done IS NOT TRUE)"
 
 // heldSQL tells of each row whether this session holds its lock.
 var heldSQL = eachRow(`EXISTS (SELECT FROM pg_catalog.pg_locks l

@@ -85,8 +85,8 @@
 // of taking them, because the work that a lock guards usually needs a connection
 // too. A [Session] pins one for all of its locks.
 //
-// While a session holds locks, or waits for one, its application_name says which,
-// for pg_stat_activity, and its timeouts are those of a holder: it is not ended for
+// While a session holds locks, or waits for one that is no semaphore's slot, its
+// application_name says which, for pg_stat_activity, and its timeouts are those of a holder: it is not ended for
 // idling, and ended when its client vanishes. All is put back when the connection
 // returns to the pool.
 package advisory

@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"errors"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -211,4 +212,35 @@ func TestClose_endsACallForSeveralLocksThatWaitsOnTheServer(t *testing.T) {
 	require.ErrorIs(t, <-waiter, advisory.ErrClosed)
 	require.Equal(t, 1, b.granted(t))
 	require.Zero(t, b.pool.Stat().AcquiredConns())
+}
+
+// It takes no lock after one that is refused, not even for a moment.
+func TestTryLockAll_stopsAtTheFirstThatIsRefused(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	exec(t, b.session(t), "SELECT pg_advisory_lock(1)")
+	_, other := b.another(t, nil)
+	keys := make([]advisory.Key, 50)
+	for i := range keys {
+		keys[i] = advisory.ID(int64(i + 1))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var work sync.WaitGroup
+	work.Go(func() {
+		for ctx.Err() == nil {
+			if _, err := other.TryLockAll(context.Background(), keys...); !errors.Is(err, advisory.ErrNotAcquired) {
+				t.Error(err)
+			}
+		}
+	})
+	for range 500 {
+		lock, err := b.locker.TryLock(t.Context(), advisory.ID(50))
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
+	cancel()
+	work.Wait()
 }

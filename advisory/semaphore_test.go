@@ -181,3 +181,33 @@ func TestSemaphore_manySlots(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 	b.leakCheck(t)
 }
+
+// The slot comes when its caller has left, on a session that has to be met anew.
+func TestSemaphore_slotThatNobodyWantsAnyMore(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	pool, locker := b.another(t, nil, maxConns(2))
+	held, err := b.locker.Semaphore("slots", 1).TryAcquire(t.Context())
+	require.NoError(t, err)
+	lock, err := locker.TryLock(t.Context(), advisory.ID(9)) // meets the connection
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(t.Context()))
+	c, err := pool.Acquire(t.Context())
+	require.NoError(t, err)
+	exec(t, c.Conn(), "SET tcp_keepalives_idle = 77")
+	c.Release()
+
+	ctx, cancel := context.WithCancel(t.Context())
+	left := make(chan error, 1)
+	go func() {
+		_, err := locker.Semaphore("slots", 1).Acquire(ctx)
+		left <- err
+	}()
+	b.eventually(t, "it waits", func() bool { return b.waiting(t) == 1 })
+	cancel()
+	require.ErrorIs(t, <-left, context.Canceled)
+	require.NoError(t, held.Unlock(t.Context()))
+	b.eventually(t, "the connection is back", func() bool { return pool.Stat().AcquiredConns() == 0 })
+	require.Zero(t, b.granted(t))
+	require.EqualValues(t, 1, pool.Stat().NewConnsCount())
+}

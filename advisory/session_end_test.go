@@ -218,3 +218,48 @@ func TestTryLock_costsOneRoundTripAndUnlockAnother(t *testing.T) {
 		}
 	}
 }
+
+// An unlock waits for a transaction of another lock of its Session, and not without
+// end.
+func TestSession_unlockDoesNotWaitForATransactionWithoutEnd(t *testing.T) {
+	t.Parallel()
+	b := setupConfig(t, &advisory.Config{UnlockTimeout: 100 * time.Millisecond, HeartbeatTimeout: 100 * time.Millisecond})
+	s := b.openSession(t)
+	busy, err := s.TryLock(t.Context(), advisory.ID(1))
+	require.NoError(t, err)
+	locks := make([]*advisory.Lock, 3)
+	for i := range locks {
+		locks[i], err = s.TryLock(t.Context(), advisory.ID(int64(10+i)))
+		require.NoError(t, err)
+	}
+	begun, end := make(chan struct{}), make(chan struct{})
+	txErr := make(chan error, 1)
+	go func() {
+		txErr <- busy.Tx(context.Background(), pgx.TxOptions{}, func(pgx.Tx) error {
+			close(begun)
+			<-end
+			return nil
+		})
+	}()
+	<-begun
+	var unlocks sync.WaitGroup
+	for _, lock := range locks {
+		unlocks.Go(func() {
+			if err := lock.Unlock(context.Background()); err == nil {
+				t.Error("unlocked, which it can't know")
+			}
+		})
+	}
+	unlocks.Wait()
+	b.noLockLeft(t)
+	close(end)
+	require.Error(t, <-txErr)
+	<-busy.Done()
+	require.ErrorIs(t, busy.Err(), advisory.ErrLost)
+	for _, lock := range locks {
+		require.Error(t, lock.Unlock(t.Context()))
+	}
+	_, err = s.TryLock(t.Context(), advisory.ID(2))
+	require.ErrorIs(t, err, advisory.ErrLost)
+	b.leakCheck(t)
+}

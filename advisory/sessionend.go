@@ -70,15 +70,6 @@ func (s *Session) finish(why error) {
 	delete(l.sessions, s)
 }
 
-// answerQueue answers what has been put back after the Session's end.
-func (s *Session) answerQueue(why error) {
-	s.mu.Lock()
-	queue := s.queue
-	s.queue = nil
-	s.mu.Unlock()
-	s.answerAll(queue, why)
-}
-
 func (s *Session) answerAll(queue []*operation, why error) {
 	for _, op := range queue {
 		op.err = why

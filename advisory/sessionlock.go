@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"errors"
+	"slices"
 	"time"
 )
 
@@ -74,23 +75,22 @@ func (s *Session) awaitTurn() {
 	}
 }
 
-// expire ends the unlocks that have waited longer than limit, and returns how
-// long the next of them has.
+// expire takes the unlocks out of the queue that have waited longer than limit, and
+// returns how long the next of them has.
 func (s *Session) expire(limit time.Duration) (overdue []*sessionLock, next time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next = limit
-	for _, op := range s.queue {
-		if !op.unlocks || op.abandoned {
-			continue
+	s.queue = slices.DeleteFunc(s.queue, func(op *operation) bool {
+		if !op.unlocks {
+			return false
 		}
-		left := limit - time.Since(op.lock.granted.Add(op.lock.held))
-		if left > 0 {
+		if left := limit - time.Since(op.lock.granted.Add(op.lock.held)); left > 0 {
 			next = min(next, left)
-			continue
+			return false
 		}
-		op.abandoned = true
 		overdue = append(overdue, op.lock)
-	}
+		return true
+	})
 	return overdue, next
 }

@@ -12,8 +12,9 @@ import (
 )
 
 // The short way is that of locks that are free: a prepared statement to lock and one
-// to unlock. What has to wait, or comes with an Issue that needs a transaction with
-// other settings, takes a script to lock, and the same statement to unlock.
+// to unlock. What has to wait, comes with an Issue that needs a transaction with
+// other settings, or is a slot of a semaphore, takes a script to lock, and the same
+// statement to unlock.
 
 // way is how a Locker locks and unlocks on one session. It belongs to the session's
 // acquaintance.

@@ -69,13 +69,17 @@ func TestLocker_onAConnectionThatOtherCodeHasChanged(t *testing.T) {
 		exec(t, c.Conn(), sql)
 		return settingsOf(t, c.Conn(), names)
 	}
-	ways := b.waysToLock(t, locker)
-	for _, sql := range []string{
-		"SELECT 1", "SET tcp_keepalives_idle = 77", "SET tcp_user_timeout = 4444", "SET application_name = 'other ''name'", "RESET ALL",
-		"DEALLOCATE ALL", "DISCARD ALL", "SET tcp_keepalives_idle = 15",
-	} {
-		before := use(sql)
-		for name, way := range ways {
+	for name, way := range b.waysToLock(t, locker) {
+		for _, sql := range []string{
+			"SELECT 1", "SET tcp_keepalives_idle = 77", "SET tcp_user_timeout = 4444", "SET application_name = 'other ''name'",
+			"DEALLOCATE ALL", "DISCARD ALL", "SET tcp_keepalives_idle = 15",
+		} {
+			use("RESET ALL")
+			lock, err := locker.TryLock(t.Context(), advisory.ID(9)) // meets it as it is now
+			require.NoError(t, err)
+			require.NoError(t, lock.Unlock(t.Context()))
+
+			before := use(sql)
 			lock, unlock := way()
 			require.NoError(t, advisory.OnSession(lock, func(conn *pgx.Conn) {
 				require.Equal(t, "15", settingsOf(t, conn, names)["tcp_keepalives_idle"], "%s, %s", name, sql)

@@ -68,7 +68,7 @@ func (f form) parameter(n int) string {
 // was so for all.
 func (f form) do(function string) string {
 	if f.several {
-		return allRows
+		return rowsDone
 	}
 	t := target{shared: f.shared}
 	if f.pair {

@@ -20,12 +20,12 @@ func slotScript(s *Semaphore, wait int64, name string, c *contest) string {
 		fmt.Sprintf("SELECT set_config('pgadvisory.ids', '{%s}', true), set_config('pgadvisory.announcement', '%d', true), set_config('pgadvisory.wait', '%d', true); ",
 			strings.Join(ids, ","), s.announcement(), wait) +
 		slotBlock +
-		fmt.Sprintf("; SELECT CASE WHEN current_setting('pgadvisory.slot') <> '' THEN CASE WHEN %s THEN CASE WHEN %s AND %s THEN current_setting('pgadvisory.slot')::bigint END ELSE %d END END, "+
-			"current_setting('pgadvisory.limit')::bigint; COMMIT", c.way.areAsBefore(), setName(hexText(name)), c.way.apply(), slotChanged)
+		fmt.Sprintf("; SELECT CASE WHEN current_setting('pgadvisory.slot') <> '' THEN CASE WHEN %s THEN CASE WHEN %s AND %s THEN current_setting('pgadvisory.slot')::bigint END ELSE CASE WHEN %s THEN %d END END END, "+
+			"current_setting('pgadvisory.limit')::bigint; COMMIT", c.way.areAsBefore(), setName(hexText(name)), c.way.apply(), cleared, slotChanged)
 }
 
-// slotChanged is the slot when the settings are not as they were. The session has one
-// then, until it asks again.
+// slotChanged is the slot when the settings are not as they were, and the session has
+// none.
 const slotChanged = -1
 
 // slotBlock announces the limit, and only then looks for another: of two who

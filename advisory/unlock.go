@@ -20,7 +20,9 @@ import (
 // the lock until it notices that by itself.
 //
 // Unlock works when ctx has ended; it takes only its values, and
-// [Config.UnlockTimeout], and a second to close the connection, bound it. Later
+// [Config.UnlockTimeout], and a second to close the connection, bound it. That of a
+// [Session]'s lock waits for the round trip that is under way besides, each of which
+// [Config.HeartbeatTimeout] bounds. Later
 // calls, and calls at the same time from other goroutines, wait for the first
 // and return what it returned. After [Locker.Close] has unlocked, Unlock
 // returns an error that matches [ErrClosed]: the lock was not held until now.

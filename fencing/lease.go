@@ -3,10 +3,12 @@ package fencing
 import (
 	"context"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
 )
@@ -49,22 +51,34 @@ func (l *Lease) Stamp(ctx context.Context, tx pgx.Tx) error {
 	return stamp(ctx, tx, l.resource, l.Token(), l.fencer.config.MaxIdle)
 }
 
-// InTx begins a transaction on db and stamps it, in one round trip, calls fn and
-// commits. If the stamp or fn fails, or fn panics, it rolls back. It returns the
-// first error, translated: a refused write matches [ErrStale], [ErrUnstamped] or
-// [ErrUnknownToken].
+// InTx begins a transaction on db and stamps it, in one round trip if db is a pool
+// or a connection of pgx and in two if it is a Beginner of your own, for example one
+// that sets the isolation level; it calls fn and commits. If the stamp or fn fails, or
+// fn panics, it rolls back. It returns the first error, translated: a refused write
+// matches [ErrStale], [ErrUnstamped] or [ErrUnknownToken].
 //
 // ctx bounds the whole; it does not end with the lease by itself, for which
 // [advisory.Lock.Context] is there. The isolation level is db's default. In
 // repeatable read and serializable, a transaction that began before a newer
 // token was issued fails with SQLSTATE 40001 at its first guarded write.
-//
-// The stamp goes as [pgx.TxOptions] BeginQuery. A Beginner of your own must pass that
-// on; if it does not, writes are refused with ErrUnstamped.
 func (l *Lease) InTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {
-	if l.Token() <= 0 {
-		return invalidToken(l.resource, l.Token())
+	switch db.(type) {
+	case *pgxpool.Pool, *pgxpool.Conn, *pgx.Conn:
+		if l.fencer != nil && l.Token() > 0 { // else Stamp says what is wrong
+			return l.inTxAtOnce(ctx, db, fn)
+		}
 	}
+	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{}, func(tx pgx.Tx) error {
+		if err := l.Stamp(ctx, tx); err != nil {
+			return err
+		}
+		return fn(tx)
+	})
+	return Translate(err)
+}
+
+// inTxAtOnce is InTx for what runs [pgx.TxOptions] BeginQuery as it is.
+func (l *Lease) inTxAtOnce(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {
 	begun := false
 	err := pgx.BeginTxFunc(ctx, db, pgx.TxOptions{BeginQuery: l.beginSQL()}, func(tx pgx.Tx) error {
 		begun = true
@@ -79,8 +93,10 @@ func (l *Lease) InTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) er
 
 // beginSQL begins a transaction and stamps it.
 func (l *Lease) beginSQL() string {
-	return fmt.Sprintf("BEGIN; SELECT fencing.stamp(%s, '%d', '%d microseconds')",
-		literal(l.resource), l.Token(), l.fencer.config.MaxIdle.Microseconds())
+	// More than that fits neither the setting nor, before PostgreSQL 15, an interval
+	// in one unit.
+	maxIdle := min(max(1, l.fencer.config.MaxIdle.Milliseconds()), math.MaxInt32)
+	return fmt.Sprintf("BEGIN; SELECT fencing.stamp(%s, '%d', '%d milliseconds')", literal(l.resource), l.Token(), maxIdle)
 }
 
 // literal is a text in SQL, spelled so that no setting of the session decides how it
@@ -95,7 +111,7 @@ func literal(text string) string {
 }
 
 // endFailed rolls back what a stamp that failed has left on a connection of the
-// caller's. A pool does so by itself.
+// caller's. A pool closes its own.
 func endFailed(ctx context.Context, db Beginner) {
 	conn, _ := db.(*pgx.Conn)
 	if c, ok := db.(interface{ Conn() *pgx.Conn }); ok {
@@ -121,14 +137,10 @@ func Stamp(ctx context.Context, tx pgx.Tx, resource string, token Token) error {
 
 func stamp(ctx context.Context, tx pgx.Tx, resource string, token Token, maxIdle time.Duration) error {
 	if token <= 0 {
-		return invalidToken(resource, token)
+		return fmt.Errorf("fencing: stamp for resource %q: token %d is not valid: tokens start at 1", resource, token)
 	}
 	if _, err := tx.Exec(ctx, stampSQL, resource, int64(token), maxIdle); err != nil {
 		return fmt.Errorf("fencing: stamp for resource %q: %w", resource, Translate(err))
 	}
 	return nil
-}
-
-func invalidToken(resource string, token Token) error {
-	return fmt.Errorf("fencing: stamp for resource %q: token %d is not valid: tokens start at 1", resource, token)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -197,6 +198,38 @@ func TestInTx_beginsAndStampsAtOnce(t *testing.T) {
 	pool := b.db.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = r })
 	require.NoError(t, lease.InTx(t.Context(), pool, func(pgx.Tx) error { return nil }))
 	require.EqualValues(t, 2, r.n.Load(), "the begin with the stamp, and the commit")
+}
+
+func TestInTx_withAnyMaxIdle(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	for i, d := range []time.Duration{time.Minute, time.Hour, 1 << 62} {
+		lease := b.lock(t, newFencer(t, b.pool, nil, &fencing.Config{MaxIdle: d}), "nightly")
+		require.NoError(t, lease.InTx(t.Context(), b.pool, write(t.Context(), "exports", 3+i)), d)
+		require.NoError(t, lease.Unlock(t.Context()))
+	}
+	lease := &fencing.Lease{Lock: b.lock(t, b.fencer, "nightly").Lock} // made by hand
+	require.ErrorContains(t, lease.InTx(t.Context(), b.pool, func(pgx.Tx) error { panic("called") }), "not valid")
+}
+
+// serializable is a Beginner that sets the isolation level.
+type serializable struct{ *pgxpool.Pool }
+
+func (s serializable) BeginTx(ctx context.Context, options pgx.TxOptions) (pgx.Tx, error) {
+	options.IsoLevel = pgx.Serializable
+	return s.Pool.BeginTx(ctx, options)
+}
+
+func TestInTx_leavesTheIsolationLevelToABeginner(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	require.NoError(t, lease.InTx(t.Context(), serializable{b.pool}, func(tx pgx.Tx) error {
+		require.Equal(t, "serializable", one[string](t, tx, "SELECT current_setting('transaction_isolation')"))
+		return write(t.Context(), "exports", 3)(tx)
+	}))
 }
 
 // A stamp that fails leaves no connection in a failed transaction.

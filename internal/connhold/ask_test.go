@@ -129,7 +129,7 @@ func TestAsk_isBounded(t *testing.T) {
 		parameter string
 	}{
 		"the answer does not come":     {func(b *bundle, _ *connhold.Hold) { b.proxy.Swallow() }, "x"},
-		"the network takes no more":    {func(b *bundle, _ *connhold.Hold) { b.proxy.Delay(faultproxy.ToServer, time.Hour) }, strings.Repeat("x", 64<<20)},
+		"the network takes no more":    {func(b *bundle, _ *connhold.Hold) { b.proxy.Delay(faultproxy.ToServer, time.Hour) }, strings.Repeat("x", 16<<20)},
 		"the server takes its time":    {func(*bundle, *connhold.Hold) {}, "sleep"},
 		"the socket was closed before": {func(_ *bundle, hold *connhold.Hold) { hold.Kill() }, "x"},
 	} {

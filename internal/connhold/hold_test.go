@@ -50,7 +50,7 @@ func (b *bundle) pin(t *testing.T) *connhold.Hold {
 
 func run(t *testing.T, hold *connhold.Hold, sql string) error {
 	t.Helper()
-	return hold.Run(t.Context(), time.Second, func(ctx context.Context, conn *pgx.Conn) error {
+	return hold.Run(t.Context(), limit, func(ctx context.Context, conn *pgx.Conn) error {
 		_, err := conn.Exec(ctx, sql)
 		return err
 	})
