@@ -1,0 +1,76 @@
+package advisory
+
+import "github.com/pgadvisory/pgadvisory/internal/connhold"
+
+// recover finds out what a round trip that failed has done, if the session lives,
+// and makes up for it: the locks of its operations are released.
+func (s *Session) recover(batch []*operation, rows []row, cause error) *connhold.Loss {
+	if connhold.LossFrom(cause) != nil {
+		return connhold.LossFrom(cause)
+	}
+	if s.isAmbiguous(rows) {
+		return asLoss(cause)
+	}
+	held, err := s.ask(s.held, rows)
+	if err != nil {
+		return asLoss(err)
+	}
+	var undo []row
+	for i, r := range rows {
+		if held[i:i+1] != isNot {
+			r.unlock = true
+			undo = append(undo, r)
+		}
+	}
+	if len(undo) > 0 {
+		if _, err := s.ask(s.work, undo); err != nil {
+			return asLoss(err)
+		}
+	}
+	for _, op := range batch {
+		op.err = explain(cause)
+		if op.unlocks { // it is unlocked by now; whether it was held until then is not known
+			op.err = wrap("unlock", op.lock.keys, op.err)
+		}
+	}
+	s.decide(batch)
+	s.conclude(batch)
+	return nil
+}
+
+// isAmbiguous reports whether the session may hold one of the rows' locks more
+// than once, which the server counts and does not tell: in the shared mode.
+func (s *Session) isAmbiguous(rows []row) bool {
+	shared := make(map[tag]int)
+	for _, r := range rows {
+		if r.shared {
+			shared[r.tag]++
+		}
+	}
+	if len(shared) == 0 {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for k := range s.locks {
+		for _, t := range k.locks {
+			if n, ok := shared[t.tag]; ok && t.shared {
+				shared[t.tag] = n + 1
+			}
+		}
+	}
+	for _, n := range shared {
+		if n > 1 {
+			return true
+		}
+	}
+	return false
+}
+
+// asLoss is for an error after which it is not known what the session holds.
+func asLoss(err error) *connhold.Loss {
+	if loss := connhold.LossFrom(err); loss != nil {
+		return loss
+	}
+	return &connhold.Loss{Reason: connhold.Disconnected, Cause: err}
+}
