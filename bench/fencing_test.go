@@ -55,10 +55,13 @@ func BenchmarkWrite(b *testing.B) {
 	p := pool(b, pg, 8)
 	lease := must(must(fencing.New(locker(b, pg, 2), nil))(b).TryLock(b.Context(), "exports"))(b)
 	for _, n := range writers {
-		for _, how := range []string{"unguarded", "guarded"} {
+		for _, how := range []string{"unguarded", "unguarded-two-statements", "guarded"} {
 			table := newTable(b, p, how)
 			inTx := unguarded(p)
-			if how == "guarded" {
+			switch how {
+			case "unguarded-two-statements": // as a stamp is one where it does not come with BEGIN
+				inTx = stamped(p, "SELECT set_config('bench.stamp', '1', true)")
+			case "guarded":
 				inTx = guarded(p, lease)
 			}
 			writeRows(b, fmt.Sprintf("rows=1/writers=%d/how=%s", n, how), n, inTx, "INSERT INTO "+table+" (id, note) VALUES ($1, 'note')")
