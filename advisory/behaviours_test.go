@@ -159,12 +159,7 @@ func (on trial) settingsArePutBack() {
 	t, b := on.T, on.bundle
 	pool, locker := b.another(t, &advisory.Config{SessionPooler: true}, maxConns(2), setting("application_name", "billing"))
 	names := sessionSettings(b)
-	observe := func() map[string]string {
-		c, err := pool.Acquire(t.Context())
-		require.NoError(t, err)
-		defer c.Release()
-		return settingsOf(t, c.Conn(), names)
-	}
+	observe := settingsIn(t, pool, names)
 	before := observe()
 	require.Equal(t, "billing", before["application_name"])
 	for _, m := range locking {

@@ -34,6 +34,17 @@ func settingsOf(t *testing.T, conn *pgx.Conn, names []string) map[string]string 
 	return values
 }
 
+// settingsIn returns what tells the settings of a connection of the pool.
+func settingsIn(t *testing.T, pool *pgxpool.Pool, names []string) func() map[string]string {
+	t.Helper()
+	return func() map[string]string {
+		c, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		defer c.Release()
+		return settingsOf(t, c.Conn(), names)
+	}
+}
+
 // waysToLock are all ways in which a Locker gets a lock. Each returns what unlocks
 // and gives the connection back.
 func (b *bundle) waysToLock(t *testing.T, l *advisory.Locker) map[string]func() (*advisory.Lock, func() error) {
@@ -97,12 +108,7 @@ func TestUnlock_putsTheSettingsBack(t *testing.T) {
 	b := setup(t)
 	names := sessionSettings(b)
 	pool, locker := b.another(t, nil, maxConns(2), setting("application_name", "billing | 'x',"), setting("tcp_keepalives_idle", "77"))
-	observe := func() map[string]string {
-		c, err := pool.Acquire(t.Context())
-		require.NoError(t, err)
-		defer c.Release()
-		return settingsOf(t, c.Conn(), names)
-	}
+	observe := settingsIn(t, pool, names)
 	c, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
 	if b.db.Server.Version() >= 140000 {
@@ -165,12 +171,7 @@ func TestLock_aWaitThatIsGivenUpPutsTheSettingsBack(t *testing.T) {
 	b := setup(t)
 	names := sessionSettings(b)
 	pool, locker := b.another(t, nil, maxConns(2), setting("application_name", "billing"))
-	observe := func() map[string]string {
-		c, err := pool.Acquire(t.Context())
-		require.NoError(t, err)
-		defer c.Release()
-		return settingsOf(t, c.Conn(), names)
-	}
+	observe := settingsIn(t, pool, names)
 	before := observe()
 	exec(t, b.session(t), "SELECT pg_advisory_lock(7)")
 	for name, wait := range map[string]func(context.Context) error{

@@ -129,7 +129,7 @@ func (k *Lock) release(ctx context.Context, limit time.Duration) error {
 	if loss := hold.Unwatch(limit); loss != nil {
 		return lostBy(k.keys, loss)
 	}
-	owned, err := k.unlockOn(ctx, hold, limit-time.Since(start))
+	owned, err := k.seat.way.unlock(ctx, hold, limit-time.Since(start), k.locks, k.seat.before)
 	if err != nil {
 		return unlockError(k.keys, err)
 	}
@@ -138,11 +138,6 @@ func (k *Lock) release(ctx context.Context, limit time.Duration) error {
 		return &LostError{Keys: k.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
 	}
 	return nil
-}
-
-// unlockOn asks the server and returns whether the lock was held.
-func (k *Lock) unlockOn(ctx context.Context, hold *connhold.Hold, limit time.Duration) (owned bool, err error) {
-	return k.seat.way.unlock(ctx, hold, limit, k.locks, k.seat.before)
 }
 
 // claim makes the caller the one who ends the hold, unless another is already.

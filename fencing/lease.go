@@ -61,6 +61,9 @@ func (l *Lease) Stamp(ctx context.Context, tx pgx.Tx) error {
 // [advisory.Lock.Context] is there. The isolation level is db's default. In
 // repeatable read and serializable, a transaction that began before a newer
 // token was issued fails with SQLSTATE 40001 at its first guarded write.
+//
+// When the server refuses the stamp itself, because fencing is not installed or the
+// role may not use it, a pool closes the connection.
 func (l *Lease) InTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {
 	switch db.(type) {
 	case *pgxpool.Pool, *pgxpool.Conn, *pgx.Conn:
