@@ -248,21 +248,23 @@ func TestGuard_refusesForgedStamps(t *testing.T) {
 	b.guarded(t, "exports", "nightly")
 	b.superseded(t, "nightly")
 	for stamps, code := range map[string]string{
-		``:                      "LF002",
-		`{}`:                    "LF002",
-		`{"nightly": null}`:     "LF002",
-		`{"nightly": 0}`:        "LF001",
-		`{"nightly": -2}`:       "LF001",
-		`{"nightly": "1"}`:      "LF001",
-		`{"nightly": 3}`:        "LF003",
-		`{"nightly": 2.5}`:      "22P02",
-		`{"nightly": 1e30}`:     "22003",
-		`{"nightly": [2]}`:      "22P02",
-		`[2]`:                   "LF002",
-		`nightly=2`:             "22P02",
-		`{"nightly": 2`:         "22P02",
-		`{"NIGHTLY": 2}`:        "LF002",
-		`{"a": {"nightly": 2}}`: "LF002",
+		``:                                 "LF002",
+		`{}`:                               "LF002",
+		`{"nightly": null}`:                "LF002",
+		`{"nightly": 0}`:                   "LF001",
+		`{"nightly": -2}`:                  "LF001",
+		`{"nightly": "1"}`:                 "LF001",
+		`{"nightly": 3}`:                   "LF003",
+		`{"nightly": 2.5}`:                 "22P02",
+		`{"nightly": 1e30}`:                "22P02",
+		`{"nightly": 9223372036854775808}`: "22003",
+		`{"nightly": 2, "nightly": 1}`:     "LF001",
+		`{"nightly": [2]}`:                 "22P02",
+		`[2]`:                              "LF002",
+		`nightly=2`:                        "22P02",
+		`{"nightly": 2`:                    "22P02",
+		`{"NIGHTLY": 2}`:                   "LF002",
+		`{"a": {"nightly": 2}}`:            "LF002",
 	} {
 		err := pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
 			if _, err := tx.Exec(t.Context(), `SELECT set_config('fencing.stamps', $1, true)`, stamps); err != nil {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -133,6 +134,59 @@ func TestRebase_canBeCalledAgain(t *testing.T) {
 		requireProblems(t, clone)
 	}
 	require.Equal(t, int64(3*1000), one[int64](t, clone.observer, epochsSQL, "nightly"))
+}
+
+// A token that is being issued while the tokens are rebased is from before or from
+// after.
+func TestRebase_outdatesWhatIsBeingIssued(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	const issue = `SELECT CASE WHEN pg_try_advisory_lock(hashtextextended('nightly', 0)) THEN fencing.issue('nightly') END`
+	conn, rebasing := b.db.Conn(t), b.db.Conn(t)
+	stamp := func(token fencing.Token, id int) error {
+		return pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+			if err := fencing.Stamp(t.Context(), tx, "nightly", token); err != nil {
+				return err
+			}
+			return fencing.Translate(write(t.Context(), "exports", id)(tx))
+		})
+	}
+
+	// First the token.
+	issuing, err := conn.Begin(t.Context())
+	require.NoError(t, err)
+	before := one[fencing.Token](t, issuing, issue)
+	done := make(chan error, 1)
+	go func() {
+		_, err := rebasing.Exec(t.Context(), `SELECT fencing.rebase()`)
+		done <- err
+	}()
+	b.waitFor(t, "rebase waits", `SELECT cardinality(pg_catalog.pg_blocking_pids($1)) > 0`, rebasing.PgConn().PID())
+	require.NoError(t, issuing.Commit(t.Context()))
+	require.NoError(t, receive(t, done))
+	require.Equal(t, before, b.mark(t, "nightly"))
+	require.ErrorIs(t, stamp(before, 3), fencing.ErrStale)
+
+	// First the rebase.
+	tx, err := rebasing.Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT fencing.rebase()`)
+	require.NoError(t, err)
+	tokens := make(chan fencing.Token, 1)
+	go func() {
+		var token fencing.Token
+		for err := error(nil); err == nil && token <= 0; { // it does not wait for long
+			err = conn.QueryRow(t.Context(), issue).Scan(&token)
+		}
+		tokens <- token
+	}()
+	b.waitFor(t, "issue waits", `SELECT cardinality(pg_catalog.pg_blocking_pids($1)) > 0`, conn.PgConn().PID())
+	require.NoError(t, tx.Commit(t.Context()))
+	after := receive(t, tokens)
+	require.Equal(t, fencing.Token(2*1000), after>>43)
+	require.NoError(t, stamp(after, 3))
+	require.ErrorIs(t, stamp(before, 4), fencing.ErrStale)
 }
 
 func TestRebase_isTheOwners(t *testing.T) {

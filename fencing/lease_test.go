@@ -196,8 +196,43 @@ func TestInTx_beginsAndStampsAtOnce(t *testing.T) {
 	lease := b.lock(t, b.fencer, "nightly")
 	r := new(roundTrips)
 	pool := b.db.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = r })
-	require.NoError(t, lease.InTx(t.Context(), pool, func(pgx.Tx) error { return nil }))
-	require.EqualValues(t, 2, r.n.Load(), "the begin with the stamp, and the commit")
+	for i := range 3 {
+		require.NoError(t, lease.InTx(t.Context(), pool, func(pgx.Tx) error { return nil }))
+		require.EqualValues(t, 2*(i+1), r.n.Load(), "the begin with the stamp, and the commit")
+	}
+}
+
+// Leases that differ in all they can, on one connection that other code uses too.
+func TestInTx_stampsForTheLeaseOnAConnectionThatItKnows(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	b.guarded(t, "invoices", "it's")
+	conn := b.db.Conn(t)
+	short := newFencer(t, b.pool, nil, &fencing.Config{MaxIdle: 5 * time.Second})
+	nightly, other := b.lock(t, b.fencer, "nightly"), b.lock(t, short, "it's")
+	for i := range 3 {
+		id := 10 + 2*i
+		require.NoError(t, nightly.InTx(t.Context(), conn, func(tx pgx.Tx) error {
+			require.Equal(t, "1min", one[string](t, tx, idleLimitSQL))
+			require.NoError(t, other.Stamp(t.Context(), tx))
+			require.Equal(t, "5s", one[string](t, tx, idleLimitSQL))
+			require.NoError(t, write(t.Context(), "invoices", id)(tx))
+			return write(t.Context(), "exports", id)(tx)
+		}))
+		require.NoError(t, other.InTx(t.Context(), conn, func(tx pgx.Tx) error {
+			require.Equal(t, "5s", one[string](t, tx, idleLimitSQL))
+			return write(t.Context(), "invoices", id+1)(tx)
+		}))
+		err := other.InTx(t.Context(), conn, write(t.Context(), "exports", id+1))
+		require.ErrorIs(t, err, fencing.ErrUnstamped)
+		_, err = conn.Exec(t.Context(), "RESET ALL")
+		require.NoError(t, err)
+		require.NoError(t, nightly.Unlock(t.Context()))
+		next := b.lock(t, b.fencer, "nightly")
+		require.ErrorIs(t, nightly.InTx(t.Context(), conn, write(t.Context(), "exports", id+1)), fencing.ErrStale)
+		nightly = next
+	}
 }
 
 func TestInTx_withAnyMaxIdle(t *testing.T) {

@@ -2,6 +2,7 @@ package fencing_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
 	"time"
 
@@ -59,6 +60,16 @@ func requireIdleLimit(t *testing.T, pool *pgxpool.Pool, lease *fencing.Lease, wa
 		require.Equal(t, want, one[string](t, tx, idleLimitSQL))
 		require.NoError(t, end(tx, t.Context()))
 		require.Equal(t, before, one[string](t, conn, idleLimitSQL))
+	}
+	for range 3 { // the first one on a connection does it in another way
+		require.NoError(t, lease.InTx(t.Context(), conn, func(tx pgx.Tx) error {
+			require.Equal(t, want, one[string](t, tx, idleLimitSQL))
+			stamps := fmt.Sprintf(`{%q: %d}`, lease.Resource(), lease.Token())
+			require.JSONEq(t, stamps, one[string](t, tx, stampsSQL))
+			return nil
+		}))
+		require.Equal(t, before, one[string](t, conn, idleLimitSQL))
+		require.Empty(t, one[string](t, conn, stampsSQL))
 	}
 }
 

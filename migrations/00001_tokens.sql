@@ -12,10 +12,13 @@ COMMENT ON SEQUENCE fencing.token IS
 CREATE TABLE fencing.resource (
     name      text        COLLATE "C" PRIMARY KEY CHECK (name <> ''),
     mark      bigint      NOT NULL CHECK (mark > 0),
-    raised_at timestamptz NOT NULL DEFAULT clock_timestamp()
+    raised_at timestamptz NOT NULL DEFAULT clock_timestamp(),
+    timeline  text        COLLATE "C" NOT NULL DEFAULT 'unknown' CHECK (timeline <> '')
 ) WITH (fillfactor = 50);
 COMMENT ON TABLE fencing.resource IS
     'The mark of a resource is the token that was issued for it last. A write with any other token is refused.';
+COMMENT ON COLUMN fencing.resource.timeline IS
+    'That of the server when it issued the mark, as the names of WAL files have it, or unknown. While it is the current one, no promotion and no restore has outdated the mark.';
 
 CREATE TABLE fencing.origin (
     only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
@@ -52,6 +55,7 @@ DECLARE
     -- A collation that takes texts for equal would make one number of them.
     lock_key  bigint := hashtextextended(resource COLLATE "C", 0);
     write_key bigint := hashtextextended(resource COLLATE "C", 1);
+    timeline  text   := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
     token     bigint;
 BEGIN
     IF resource = '' THEN
@@ -72,8 +76,6 @@ BEGIN
         PERFORM set_config('idle_in_transaction_session_timeout', '60000', true);
     END IF;
 
-    token := fencing.epoch() << 43 | nextval('fencing.token');
-
     -- A token is worth nothing before its mark is durable, whatever the role
     -- is set to otherwise.
     IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
@@ -81,13 +83,16 @@ BEGIN
     END IF;
 
     BEGIN
+        -- fencing.rebase comes before the token is drawn or after it is marked.
+        LOCK TABLE fencing.origin IN ACCESS SHARE MODE;
+        token := fencing.epoch() << 43 | nextval('fencing.token');
         -- Waits for the open transactions in which an earlier holder writes:
         -- they share this lock.
         PERFORM pg_advisory_xact_lock(write_key);
         -- Above the old mark the token heals a sequence that was set back.
-        INSERT INTO fencing.resource AS r (name, mark) VALUES (resource COLLATE "C", token)
+        INSERT INTO fencing.resource AS r (name, mark, timeline) VALUES (resource COLLATE "C", token, timeline)
         ON CONFLICT (name) DO UPDATE
-            SET mark = greatest(excluded.mark, r.mark + 1), raised_at = clock_timestamp()
+            SET mark = greatest(excluded.mark, r.mark + 1), raised_at = clock_timestamp(), timeline = excluded.timeline
         RETURNING mark INTO token;
     EXCEPTION WHEN lock_not_available THEN
         -- One of those that it waits for; a prepared transaction has no session.
@@ -110,9 +115,17 @@ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    idle_limit bigint := extract(epoch FROM current_setting('idle_in_transaction_session_timeout')::interval) * 1000;
-    max_idle_ms bigint := extract(epoch FROM max_idle) * 1000;
+    idle_limit  text := current_setting('idle_in_transaction_session_timeout');
+    stamps      text := current_setting('fencing.stamps', true);
+    max_idle_ms bigint;
 BEGIN
+    -- In most cases this is the first stamp, and there is no limit. What follows would
+    -- do the same, for more.
+    IF coalesce(stamps, '') = '' AND idle_limit = '0' AND resource <> '' AND token > 0 AND max_idle >= '1 ms' AND max_idle <= '1 day' THEN
+        PERFORM set_config('fencing.stamps', json_build_object(resource, token)::text, true),
+            set_config('idle_in_transaction_session_timeout', (extract(epoch FROM max_idle) * 1000)::bigint::text, true);
+        RETURN;
+    END IF;
     IF resource IS NULL OR resource = '' THEN
         RAISE EXCEPTION 'the name of a resource can''t be empty' USING ERRCODE = '22023';
     END IF;
@@ -121,15 +134,14 @@ BEGIN
             ERRCODE = '22023',
             HINT = 'Stamp with the token that fencing.issue returned when the lock was granted.';
     END IF;
+    max_idle_ms := extract(epoch FROM max_idle) * 1000;
     IF max_idle_ms IS NULL OR max_idle_ms <= 0 THEN
         RAISE EXCEPTION 'max_idle must be positive' USING ERRCODE = '22023';
     END IF;
     max_idle_ms := least(max_idle_ms, 2147483647); -- the most that the setting takes
-    PERFORM set_config('fencing.stamps',
-        (coalesce(nullif(current_setting('fencing.stamps', true), ''), '{}')::jsonb
-            || jsonb_build_object(resource, token))::text, true);
+    PERFORM set_config('fencing.stamps', (coalesce(nullif(stamps, ''), '{}')::jsonb || jsonb_build_object(resource, token))::text, true);
     -- The next holder waits for the writes of this transaction.
-    IF idle_limit = 0 OR idle_limit > max_idle_ms THEN
+    IF idle_limit = '0' OR extract(epoch FROM idle_limit::interval) * 1000 > max_idle_ms THEN
         PERFORM set_config('idle_in_transaction_session_timeout', max_idle_ms::text, true);
     END IF;
 END $$;
@@ -143,8 +155,12 @@ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    highest bigint := (SELECT coalesce(max(r.mark), 0) >> 43 FROM fencing.resource r);
+    highest bigint;
 BEGIN
+    -- What was drawn without the new base is marked before, and outdated here.
+    LOCK TABLE fencing.origin IN ACCESS EXCLUSIVE MODE;
+    UPDATE fencing.resource r SET timeline = DEFAULT;
+    highest := (SELECT coalesce(max(r.mark), 0) >> 43 FROM fencing.resource r);
     -- Not by one: the original may have been promoted since, or before, without
     -- a token from then in a mark. A restore of the schema alone leaves the table
     -- empty.

@@ -42,8 +42,9 @@ var asyncSQL = []string{
 }
 
 const (
-	checkFunction = "fencing.check_write(text, text, name, name)"
-	issueFunction = "fencing.issue(text)"
+	checkFunction     = "fencing.check_write(text, text, name, name)"
+	statementFunction = "fencing.check_statement()"
+	issueFunction     = "fencing.issue(text)"
 )
 
 // edit is a change to the text of a function.
@@ -57,12 +58,14 @@ type edit struct {
 var flaws = map[Flaw][]edit{
 	PlainCheck: {
 		{checkFunction, regexp.MustCompile(`PERFORM pg_advisory_xact_lock_shared\(.*\);`), `NULL;`},
+		{statementFunction, regexp.MustCompile(`PERFORM pg_advisory_xact_lock_shared\(.*\);`), `NULL;`},
 	},
 	SnapshotCheck: {
 		{checkFunction, regexp.MustCompile(` FOR SHARE;`), `;`},
 	},
 	Unpromoted: {
 		{checkFunction, regexp.MustCompile(`(?s)is_past := .*?;`), `is_past := false;`},
+		{statementFunction, regexp.MustCompile(`AND starts_with\(.*\)`), ``},
 	},
 	LateMark: {
 		{issueFunction, regexp.MustCompile(`(?s)INSERT INTO fencing\.resource.*?INTO token;`), `NULL;`},
