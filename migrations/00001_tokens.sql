@@ -83,9 +83,10 @@ BEGIN
     END IF;
 
     BEGIN
-        -- fencing.rebase comes before the token is drawn or after it is marked.
-        LOCK TABLE fencing.origin IN ACCESS SHARE MODE;
-        token := fencing.epoch() << 43 | nextval('fencing.token');
+        -- The epoch is that of fencing.epoch. Either this waits for fencing.rebase, and
+        -- reads what that has left, or that waits until the mark is committed.
+        token := (coalesce((SELECT o.epoch_base FROM fencing.origin o), 0) + ('x' || timeline)::bit(32)::bigint - 1) << 43
+            | nextval('fencing.token');
         -- Waits for the open transactions in which an earlier holder writes:
         -- they share this lock.
         PERFORM pg_advisory_xact_lock(write_key);
