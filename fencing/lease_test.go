@@ -248,6 +248,61 @@ func TestInTx_withAnyMaxIdle(t *testing.T) {
 	require.ErrorContains(t, lease.InTx(t.Context(), b.pool, func(pgx.Tx) error { panic("called") }), "not valid")
 }
 
+// preparedOn counts the statements that InTx has prepared on a connection.
+func preparedOn(t *testing.T, conn *pgx.Conn) int {
+	t.Helper()
+	var n int
+	require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM pg_prepared_statements WHERE name LIKE 'pgadvisory%'",
+		pgx.QueryExecModeSimpleProtocol).Scan(&n))
+	return n
+}
+
+func TestInTx_doesWithoutItsStatement(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	conn := b.db.Conn(t)
+	id := 3
+	inTx := func() {
+		t.Helper()
+		require.NoError(t, lease.InTx(t.Context(), conn, write(t.Context(), "exports", id)))
+		id++
+	}
+	inTx()
+	require.Zero(t, preparedOn(t, conn), "for one transaction")
+	inTx()
+	inTx()
+	require.Equal(t, 1, preparedOn(t, conn))
+	_, err := conn.PgConn().Exec(t.Context(), "DEALLOCATE ALL").ReadAll()
+	require.NoError(t, err)
+	inTx()
+	inTx()
+	require.Zero(t, preparedOn(t, conn), "where statements vanish")
+	require.NoError(t, lease.Unlock(t.Context()))
+	b.lock(t, b.fencer, "nightly")
+	require.ErrorIs(t, lease.InTx(t.Context(), conn, write(t.Context(), "exports", id)), fencing.ErrStale)
+	require.Equal(t, id-1, one[int](t, b.observer, "SELECT max(id) FROM exports"))
+}
+
+// As behind a pooler that lends a connection for a transaction.
+func TestInTx_preparesNothingWherePgxDoesNot(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	for i, mode := range []pgx.QueryExecMode{pgx.QueryExecModeExec, pgx.QueryExecModeSimpleProtocol, pgx.QueryExecModeDescribeExec, pgx.QueryExecModeCacheDescribe} {
+		pool := b.db.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.DefaultQueryExecMode, c.MaxConns = mode, 1 })
+		for j := range 4 {
+			require.NoError(t, lease.InTx(t.Context(), pool, write(t.Context(), "exports", 10*(i+1)+j)))
+		}
+		conn, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		require.Zero(t, preparedOn(t, conn.Conn()))
+		conn.Release()
+	}
+}
+
 // serializable is a Beginner that sets the isolation level.
 type serializable struct{ *pgxpool.Pool }
 
