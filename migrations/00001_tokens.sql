@@ -83,15 +83,15 @@ BEGIN
     END IF;
 
     BEGIN
-        -- The epoch is that of fencing.epoch. Either this waits for fencing.rebase, and
-        -- reads what that has left, or that waits until the mark is committed.
-        token := (coalesce((SELECT o.epoch_base FROM fencing.origin o), 0) + ('x' || timeline)::bit(32)::bigint - 1) << 43
-            | nextval('fencing.token');
         -- Waits for the open transactions in which an earlier holder writes:
         -- they share this lock.
         PERFORM pg_advisory_xact_lock(write_key);
-        -- Above the old mark the token heals a sequence that was set back.
-        INSERT INTO fencing.resource AS r (name, mark, timeline) VALUES (resource COLLATE "C", token, timeline)
+        -- The epoch is that of fencing.epoch. Either this waits for fencing.rebase, and
+        -- reads what that has left, or that waits until the mark is committed. Above
+        -- the old mark the token heals a sequence that was set back.
+        INSERT INTO fencing.resource AS r (name, mark, timeline) VALUES (resource COLLATE "C",
+            (coalesce((SELECT o.epoch_base FROM fencing.origin o), 0) + ('x' || timeline)::bit(32)::bigint - 1) << 43 | nextval('fencing.token'),
+            timeline)
         ON CONFLICT (name) DO UPDATE
             SET mark = greatest(excluded.mark, r.mark + 1), raised_at = clock_timestamp(), timeline = excluded.timeline
         RETURNING mark INTO token;
