@@ -157,7 +157,7 @@ func (c *contest) pending() error {
 	case c.receipt < 0:
 		return fmt.Errorf("a transaction in which an earlier holder has written is still open, in the session with PID %d", -c.receipt)
 	default:
-		return errors.New("a transaction in which an earlier holder has written is still open, or was prepared")
+		return errors.New("a transaction in which an earlier holder has written is still open, or was prepared, or the marks are locked")
 	}
 }
 

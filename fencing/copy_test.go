@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -116,126 +115,6 @@ func TestCopy_issuesWhatTheOriginalIssuesUntilItIsRebased(t *testing.T) {
 	refuse()
 	requireProblems(t, original)
 	require.Greater(t, original.lock(t, original.fencer, "nightly").Token(), later[9].Token())
-}
-
-func TestRebase_canBeCalledAgain(t *testing.T) {
-	t.Parallel()
-	_, clone, _ := cloned(t, pgtest.New(t))
-	var last *fencing.Lease
-	for range 3 {
-		clone.exec(t, `SELECT fencing.rebase()`)
-		if last != nil {
-			require.ErrorIs(t, last.InTx(t.Context(), clone.pool, write(t.Context(), "exports", 100)), fencing.ErrStale)
-		}
-		lease := clone.lock(t, clone.fencer, "nightly")
-		require.NoError(t, lease.InTx(t.Context(), clone.pool, write(t.Context(), "exports", int(lease.Token()>>43)+2)))
-		require.NoError(t, lease.Unlock(t.Context()))
-		last = lease
-		requireProblems(t, clone)
-	}
-	require.Equal(t, int64(3*1000), one[int64](t, clone.observer, epochsSQL, "nightly"))
-}
-
-// A token that is being issued while the tokens are rebased is from before or from
-// after.
-func TestRebase_outdatesWhatIsBeingIssued(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.guarded(t, "exports", "nightly")
-	const issue = `SELECT CASE WHEN pg_try_advisory_lock(hashtextextended('nightly', 0)) THEN fencing.issue('nightly') END`
-	conn, rebasing := b.db.Conn(t), b.db.Conn(t)
-	stamp := func(token fencing.Token, id int) error {
-		return pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-			if err := fencing.Stamp(t.Context(), tx, "nightly", token); err != nil {
-				return err
-			}
-			return fencing.Translate(write(t.Context(), "exports", id)(tx))
-		})
-	}
-
-	// First the token.
-	issuing, err := conn.Begin(t.Context())
-	require.NoError(t, err)
-	before := one[fencing.Token](t, issuing, issue)
-	done := make(chan error, 1)
-	go func() {
-		_, err := rebasing.Exec(t.Context(), `SELECT fencing.rebase()`)
-		done <- err
-	}()
-	b.waitFor(t, "rebase waits", `SELECT cardinality(pg_catalog.pg_blocking_pids($1)) > 0`, rebasing.PgConn().PID())
-	require.NoError(t, issuing.Commit(t.Context()))
-	require.NoError(t, receive(t, done))
-	require.Equal(t, before, b.mark(t, "nightly"))
-	require.ErrorIs(t, stamp(before, 3), fencing.ErrStale)
-
-	// First the rebase.
-	tx, err := rebasing.Begin(t.Context())
-	require.NoError(t, err)
-	_, err = tx.Exec(t.Context(), `SELECT fencing.rebase()`)
-	require.NoError(t, err)
-	tokens := make(chan fencing.Token, 1)
-	go func() {
-		var token fencing.Token
-		for err := error(nil); err == nil && token <= 0; { // it does not wait for long
-			err = conn.QueryRow(t.Context(), issue).Scan(&token)
-		}
-		tokens <- token
-	}()
-	b.waitFor(t, "issue waits", `SELECT cardinality(pg_catalog.pg_blocking_pids($1)) > 0`, conn.PgConn().PID())
-	require.NoError(t, tx.Commit(t.Context()))
-	after := receive(t, tokens)
-	require.Equal(t, fencing.Token(2*1000), after>>43)
-	require.NoError(t, stamp(after, 3))
-	require.ErrorIs(t, stamp(before, 4), fencing.ErrStale)
-}
-
-func TestRebase_isTheOwners(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	role := "pgtest_role_" + strings.ToLower(rand.Text())
-	b.exec(t, `CREATE ROLE `+role)
-	conn := b.db.Conn(t)
-	t.Cleanup(func() {
-		_, err := conn.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role)
-		require.NoError(t, err)
-	})
-	b.exec(t, `SELECT fencing.grant_to('`+role+`')`)
-	pool := b.db.Pool(t, with("role", role))
-	const content = `SELECT o::text FROM fencing.origin o`
-	before := one[string](t, b.observer, content)
-	for _, sql := range []string{`SELECT fencing.rebase()`, `UPDATE fencing.origin SET epoch_base = 7`} {
-		_, err := pool.Exec(t.Context(), sql)
-		requireCode(t, err, "42501")
-	}
-	require.Equal(t, before, one[string](t, b.observer, content))
-}
-
-// A dump of a server that was promoted before carries marks of epochs that this
-// server's timeline has not reached.
-func TestRebase_goesAboveMarksOfHigherEpochs(t *testing.T) {
-	t.Parallel()
-	b := setup(t)
-	b.guarded(t, "exports", "nightly")
-	b.guarded(t, "reports", "hourly")
-	b.exec(t, `INSERT INTO fencing.resource (name, mark) VALUES ('nightly', 5::bigint << 43 | 7)`)
-	restored := fencing.Token(5<<43 | 7)
-
-	// Without it the marks still make tokens grow, where there are any.
-	lease := b.lock(t, b.fencer, "nightly")
-	require.Equal(t, restored+1, lease.Token())
-	require.NoError(t, lease.InTx(t.Context(), b.pool, write(t.Context(), "exports", 3)))
-	require.NoError(t, lease.Unlock(t.Context()))
-	low := b.lock(t, b.fencer, "hourly")
-	require.Less(t, low.Token(), restored)
-	require.NoError(t, low.InTx(t.Context(), b.pool, write(t.Context(), "reports", 3)))
-	require.NoError(t, low.Unlock(t.Context()))
-
-	b.exec(t, `SELECT fencing.rebase()`)
-	require.ErrorIs(t, lease.InTx(t.Context(), b.pool, write(t.Context(), "exports", 4)), fencing.ErrStale)
-	require.ErrorIs(t, low.InTx(t.Context(), b.pool, write(t.Context(), "reports", 4)), fencing.ErrStale)
-	for _, resource := range []string{"nightly", "hourly", "new"} {
-		require.Equal(t, fencing.Token(5+1000), b.lock(t, b.fencer, resource).Token()>>43)
-	}
 }
 
 // Values that a session has cached come late.

@@ -19,12 +19,11 @@ type Beginner interface {
 // or fn fails, or fn panics, it rolls back. It returns the first error, translated: a
 // refused write matches [ErrStale], [ErrUnstamped] or [ErrUnknownToken].
 //
-// Where db is a pool or a connection of pgx, begin and stamp are one round trip; the
-// first two times on a connection take another one, to know it and, where pgx
-// prepares statements, to prepare one. A connection that is known is not asked anew
-// whether fencing is installed, and what its own limit is for idling in transactions.
-// Where db is a Beginner of your own, for example one that sets the isolation level,
-// the stamp is a round trip.
+// Where db is a pool or a connection of pgx, begin and stamp are one round trip. The
+// second time on a connection there is one more, to prepare a statement where pgx
+// prepares statements; a connection that has it is not asked anew whether fencing is
+// installed and may be used. Where db is a Beginner of your own, for example one that
+// sets the isolation level, the stamp is a round trip.
 //
 // ctx bounds the whole; it does not end with the lease by itself, for which
 // [advisory.Lock.Context] is there. The isolation level is db's default. In
@@ -62,24 +61,22 @@ func (l *Lease) inTxOf(ctx context.Context, db Beginner, fn func(pgx.Tx) error) 
 
 // inTxOn is InTx on a connection, whose BeginQuery can stamp as well.
 func (l *Lease) inTxOn(ctx context.Context, conn *pgx.Conn, fn func(pgx.Tx) error) error {
+	stamping := stampingOf(conn)
+	if err := stamping.prepare(ctx, conn); err != nil {
+		return l.notBegun(err)
+	}
+	begin := beginCalling
+	if *stamping == prepared {
+		begin = beginExecuting
+	}
 	// More than that fits neither the setting nor, before PostgreSQL 15, an interval
 	// in one unit.
 	maxIdle := min(max(1, l.fencer.config.MaxIdle.Milliseconds()), math.MaxInt32)
-	known := stampingOf(conn)
-	idle, isKnown := known.idle[maxIdle]
-	begin := fmt.Sprintf("BEGIN; SELECT fencing.stamp(%s, '%d', '%d milliseconds')", literal(l.resource), l.Token(), maxIdle)
-	shortly := isKnown && isPlain(l.resource) && known.prepare(ctx, conn)
-	if shortly {
-		begin = fmt.Sprintf(`BEGIN; EXECUTE %s('{"%s": %d}', '%s')`, stampStatement, l.resource, l.Token(), idle)
-	}
-
 	begun := false
-	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin(l.resource, l.Token(), maxIdle)}, func(tx pgx.Tx) error {
 		begun = true
-		if !isKnown {
-			if err := known.note(ctx, conn, maxIdle); err != nil {
-				return err
-			}
+		if *stamping == unknown {
+			*stamping = called
 		}
 		return fn(tx)
 	})
@@ -87,8 +84,8 @@ func (l *Lease) inTxOn(ctx context.Context, conn *pgx.Conn, fn func(pgx.Tx) erro
 		return Translate(err)
 	}
 	endFailed(ctx, conn)
-	if shortly && isMissing(err) {
-		known.statement = unfit
+	if *stamping == prepared && isMissing(err) {
+		*stamping = unfitting
 		return l.inTxOn(ctx, conn, fn)
 	}
 	return l.notBegun(err)

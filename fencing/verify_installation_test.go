@@ -42,6 +42,10 @@ var installationHarms = map[string]struct {
 		sql: `ALTER TABLE fencing.resource ENABLE ROW LEVEL SECURITY`, what: marksProblem,
 		advice: `ALTER TABLE fencing.resource DISABLE ROW LEVEL SECURITY`,
 	},
+	"marks of another database": {
+		sql:  `SELECT fencing.rebase(); INSERT INTO fencing.resource (name, mark, timeline) SELECT 'x', 1, left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)`,
+		what: "the table fencing.resource has marks from before fencing.rebase(), or of another database",
+	},
 	"settings of a function":   {sql: `ALTER FUNCTION fencing.check_statement() RESET ALL`, what: "the function fencing.check_statement() lost its settings"},
 	"search path":              {sql: `ALTER FUNCTION fencing.check_rows() SET search_path = public`, what: "the function fencing.check_rows() lost its settings"},
 	"rights of a function":     {sql: `ALTER FUNCTION fencing.check_row() SECURITY INVOKER`, what: "the function fencing.check_row() lost its settings"},

@@ -18,7 +18,7 @@ CREATE TABLE fencing.resource (
 COMMENT ON TABLE fencing.resource IS
     'The mark of a resource is the token that was issued for it last. A write with any other token is refused.';
 COMMENT ON COLUMN fencing.resource.timeline IS
-    'That of the server when it issued the mark, as the names of WAL files have it, or unknown. While it is the current one, no promotion and no restore has outdated the mark.';
+    'That of the server when it issued the mark, as the names of WAL files have it, or unknown. Set by fencing.issue alone: while it is the current one, a write is checked for the mark only.';
 
 CREATE TABLE fencing.origin (
     only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
@@ -86,17 +86,19 @@ BEGIN
         -- Waits for the open transactions in which an earlier holder writes:
         -- they share this lock.
         PERFORM pg_advisory_xact_lock(write_key);
-        -- The epoch is that of fencing.epoch. Either this waits for fencing.rebase, and
-        -- reads what that has left, or that waits until the mark is committed. Above
-        -- the old mark the token heals a sequence that was set back.
+        -- The epoch is that of fencing.epoch. In read committed this waits for
+        -- fencing.rebase, and reads what that has left, or that waits until the mark
+        -- is committed; an older snapshot may not know. Above the old mark the token
+        -- heals a sequence that was set back.
         INSERT INTO fencing.resource AS r (name, mark, timeline) VALUES (resource COLLATE "C",
             (coalesce((SELECT o.epoch_base FROM fencing.origin o), 0) + ('x' || timeline)::bit(32)::bigint - 1) << 43 | nextval('fencing.token'),
-            timeline)
+            CASE current_setting('transaction_isolation') WHEN 'read committed' THEN timeline ELSE 'unknown' END)
         ON CONFLICT (name) DO UPDATE
             SET mark = greatest(excluded.mark, r.mark + 1), raised_at = clock_timestamp(), timeline = excluded.timeline
         RETURNING mark INTO token;
     EXCEPTION WHEN lock_not_available THEN
-        -- One of those that it waits for; a prepared transaction has no session.
+        -- One of those that it waits for. A prepared transaction has no session; and
+        -- fencing.rebase, for which the mark waits, has no such lock.
         RETURN coalesce((
             SELECT -min(l.pid)::bigint FROM pg_locks l
              WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid()
@@ -118,13 +120,13 @@ AS $$
 DECLARE
     idle_limit  text := current_setting('idle_in_transaction_session_timeout');
     stamps      text := current_setting('fencing.stamps', true);
-    max_idle_ms bigint;
+    max_idle_ms bigint := extract(epoch FROM max_idle) * 1000;
 BEGIN
     -- In most cases this is the first stamp, and there is no limit. What follows would
     -- do the same, for more.
-    IF coalesce(stamps, '') = '' AND idle_limit = '0' AND resource <> '' AND token > 0 AND max_idle >= '1 ms' AND max_idle <= '1 day' THEN
+    IF coalesce(stamps, '') = '' AND idle_limit = '0' AND resource <> '' AND token > 0 AND max_idle_ms BETWEEN 1 AND 2147483647 THEN
         PERFORM set_config('fencing.stamps', json_build_object(resource, token)::text, true),
-            set_config('idle_in_transaction_session_timeout', (extract(epoch FROM max_idle) * 1000)::bigint::text, true);
+            set_config('idle_in_transaction_session_timeout', max_idle_ms::text, true);
         RETURN;
     END IF;
     IF resource IS NULL OR resource = '' THEN
@@ -135,7 +137,6 @@ BEGIN
             ERRCODE = '22023',
             HINT = 'Stamp with the token that fencing.issue returned when the lock was granted.';
     END IF;
-    max_idle_ms := extract(epoch FROM max_idle) * 1000;
     IF max_idle_ms IS NULL OR max_idle_ms <= 0 THEN
         RAISE EXCEPTION 'max_idle must be positive' USING ERRCODE = '22023';
     END IF;
@@ -158,9 +159,14 @@ AS $$
 DECLARE
     highest bigint;
 BEGIN
-    -- What was drawn without the new base is marked before, and outdated here.
-    LOCK TABLE fencing.origin IN ACCESS EXCLUSIVE MODE;
-    UPDATE fencing.resource r SET timeline = DEFAULT;
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        RAISE EXCEPTION 'fencing.rebase can''t see all marks in %', current_setting('transaction_isolation') USING
+            ERRCODE = '25001',
+            HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED; SELECT fencing.rebase(); COMMIT';
+    END IF;
+    -- What was drawn without the new base is marked before this is granted.
+    LOCK TABLE fencing.resource IN SHARE ROW EXCLUSIVE MODE;
+    UPDATE fencing.resource r SET timeline = DEFAULT WHERE r.timeline <> 'unknown';
     highest := (SELECT coalesce(max(r.mark), 0) >> 43 FROM fencing.resource r);
     -- Not by one: the original may have been promoted since, or before, without
     -- a token from then in a mark. A restore of the schema alone leaves the table

@@ -68,7 +68,7 @@ var flaws = map[Flaw][]edit{
 		{statementFunction, regexp.MustCompile(`AND starts_with\(.*\)`), ``},
 	},
 	LateMark: {
-		{issueFunction, regexp.MustCompile(`(?s)INSERT INTO fencing\.resource.*?INTO token;`), `NULL;`},
+		{issueFunction, regexp.MustCompile(`(?s)INSERT INTO fencing\.resource.*?INTO token;`), `token := fencing.epoch() << 43 | nextval('fencing.token');`},
 	},
 	EarlyToken: {
 		{issueFunction, regexp.MustCompile(`nextval\('fencing\.token'\)`), `current_setting('faults.token')::bigint`},

@@ -1,0 +1,230 @@
+package fencing_test
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/stretchr/testify/require"
+
+	"github.com/pgadvisory/pgadvisory/fencing"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
+)
+
+func TestRebase_canBeCalledAgain(t *testing.T) {
+	t.Parallel()
+	_, clone, _ := cloned(t, pgtest.New(t))
+	var last *fencing.Lease
+	for range 3 {
+		clone.exec(t, `SELECT fencing.rebase()`)
+		if last != nil {
+			require.ErrorIs(t, last.InTx(t.Context(), clone.pool, write(t.Context(), "exports", 100)), fencing.ErrStale)
+		}
+		lease := clone.lock(t, clone.fencer, "nightly")
+		require.NoError(t, lease.InTx(t.Context(), clone.pool, write(t.Context(), "exports", int(lease.Token()>>43)+2)))
+		require.NoError(t, lease.Unlock(t.Context()))
+		last = lease
+		requireProblems(t, clone)
+	}
+	require.Equal(t, int64(3*1000), one[int64](t, clone.observer, epochsSQL, "nightly"))
+}
+
+// A token that is being issued while the tokens are rebased is from before or from
+// after, also if it is the first one of its resource.
+func TestRebase_outdatesWhatIsBeingIssued(t *testing.T) {
+	t.Parallel()
+	for _, level := range []string{"read committed", "repeatable read"} {
+		for _, resource := range []string{"nightly", "new"} {
+			b := setup(t)
+			b.guarded(t, "exports", resource)
+			if resource == "nightly" {
+				require.NoError(t, b.lock(t, b.fencer, resource).Unlock(t.Context()))
+			}
+			r := &rebasing{bundle: b, resource: resource, conn: b.db.Conn(t)}
+			exec := func(conn *pgx.Conn, sql string) {
+				_, err := conn.Exec(t.Context(), sql)
+				require.NoError(t, err)
+			}
+			exec(r.conn, `SET default_transaction_isolation = '`+level+`'`)
+			before := r.issueFirst(t)
+			r.requireWorth(t, before, fencing.ErrStale)
+			after := r.rebaseFirst(t)
+			if level == "read committed" {
+				require.Equal(t, fencing.Token(2*1000), after>>43)
+				r.requireWorth(t, after, nil)
+			} else {
+				r.requireWorth(t, after, fencing.ErrStale)
+			}
+			r.requireWorth(t, before, fencing.ErrStale)
+		}
+	}
+}
+
+// rebasing is a resource whose token is issued at the same time as the tokens are
+// rebased.
+type rebasing struct {
+	*bundle
+	resource string
+	conn     *pgx.Conn // issues
+}
+
+const issueForSQL = `SELECT CASE WHEN pg_try_advisory_lock(hashtextextended($1, 0)) THEN fencing.issue($1) END`
+
+func (r *rebasing) issueFirst(t *testing.T) fencing.Token {
+	t.Helper()
+	conn := r.db.Conn(t)
+	issuing, err := r.conn.Begin(t.Context())
+	require.NoError(t, err)
+	token := one[fencing.Token](t, issuing, issueForSQL, r.resource)
+	done := make(chan error, 1)
+	go func() {
+		_, err := conn.Exec(t.Context(), `SELECT fencing.rebase()`)
+		done <- err
+	}()
+	r.waitFor(t, "rebase waits", `SELECT cardinality(pg_catalog.pg_blocking_pids($1)) > 0`, conn.PgConn().PID())
+	require.NoError(t, issuing.Commit(t.Context()))
+	require.NoError(t, receive(t, done))
+	require.Equal(t, token, r.mark(t, r.resource))
+	return token
+}
+
+func (r *rebasing) rebaseFirst(t *testing.T) fencing.Token {
+	t.Helper()
+	tx, err := r.db.Conn(t).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT fencing.rebase()`)
+	require.NoError(t, err)
+	tokens := make(chan fencing.Token, 1)
+	go func() {
+		var token fencing.Token
+		for token <= 0 { // it does not wait for long
+			err := r.conn.QueryRow(t.Context(), issueForSQL, r.resource).Scan(&token)
+			if pgErr := new(pgconn.PgError); err != nil && (!errors.As(err, &pgErr) || pgErr.Code != "40001") {
+				break
+			}
+		}
+		tokens <- token
+	}()
+	r.waitFor(t, "issue waits", `SELECT cardinality(pg_catalog.pg_blocking_pids($1)) > 0`, r.conn.PgConn().PID())
+	require.NoError(t, tx.Commit(t.Context()))
+	return receive(t, tokens)
+}
+
+// requireWorth requires that a write with the token is refused with an error, or not
+// if that is nil, at every isolation level.
+func (r *rebasing) requireWorth(t *testing.T, token fencing.Token, want error) {
+	t.Helper()
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
+		err := pgx.BeginTxFunc(t.Context(), r.pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+			if err := fencing.Stamp(t.Context(), tx, r.resource, token); err != nil {
+				return err
+			}
+			_, err := tx.Exec(t.Context(), `UPDATE exports SET note = 'written'`)
+			return fencing.Translate(err)
+		})
+		require.ErrorIs(t, err, want, "%s, %s", r.resource, level)
+	}
+}
+
+// Neither does it wait for who reads, nor does anybody else than issue wait for it.
+func TestRebase_waitsForTokensOnly(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	b.exec(t, `CREATE TABLE orders (id int, resource text)`)
+	require.NoError(t, fencing.GuardBy(t.Context(), b.pool, "orders", "resource"))
+	lease := b.lock(t, b.fencer, "nightly")
+	reading, writing, conn := b.db.Conn(t), b.db.Conn(t), b.db.Conn(t)
+	begin := func(conn *pgx.Conn) pgx.Tx {
+		tx, err := conn.Begin(t.Context())
+		require.NoError(t, err)
+		return tx
+	}
+	exec := func(tx pgx.Tx, sql string) {
+		_, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+	r, w := begin(reading), begin(writing)
+	exec(r, `LOCK TABLE fencing.origin, fencing.resource, fencing.guarded IN ACCESS SHARE MODE`) // as pg_dump does
+	require.NoError(t, lease.Stamp(t.Context(), w))
+	exec(w, `INSERT INTO orders VALUES (1, 'nightly'); UPDATE exports SET note = 'written'`)
+
+	tx := begin(conn)
+	exec(tx, `SET LOCAL lock_timeout = '5s'; SELECT fencing.rebase()`)
+	_, err := fencing.Verify(t.Context(), b.pool)
+	require.NoError(t, err)
+	require.NoError(t, lease.InTx(t.Context(), b.pool, func(tx pgx.Tx) error {
+		_, err := tx.Exec(t.Context(), `INSERT INTO orders VALUES (2, 'nightly')`)
+		return err
+	}))
+	require.NoError(t, w.Commit(t.Context()))
+	require.NoError(t, r.Rollback(t.Context()))
+	require.NoError(t, tx.Commit(t.Context()))
+	require.ErrorIs(t, lease.InTx(t.Context(), b.pool, write(t.Context(), "exports", 3)), fencing.ErrStale)
+}
+
+func TestRebase_refusesAnOlderSnapshot(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for _, level := range []pgx.TxIsoLevel{pgx.RepeatableRead, pgx.Serializable} {
+		err := pgx.BeginTxFunc(t.Context(), b.pool, pgx.TxOptions{IsoLevel: level}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), `SELECT fencing.rebase()`)
+			return err
+		})
+		requireCode(t, err, "25001")
+	}
+	require.Zero(t, one[int](t, b.observer, `SELECT epoch_base FROM fencing.origin`))
+}
+
+func TestRebase_isTheOwners(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	role := "pgtest_role_" + strings.ToLower(rand.Text())
+	b.exec(t, `CREATE ROLE `+role)
+	conn := b.db.Conn(t)
+	t.Cleanup(func() {
+		_, err := conn.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role)
+		require.NoError(t, err)
+	})
+	b.exec(t, `SELECT fencing.grant_to('`+role+`')`)
+	pool := b.db.Pool(t, with("role", role))
+	const content = `SELECT o::text FROM fencing.origin o`
+	before := one[string](t, b.observer, content)
+	for _, sql := range []string{`SELECT fencing.rebase()`, `UPDATE fencing.origin SET epoch_base = 7`} {
+		_, err := pool.Exec(t.Context(), sql)
+		requireCode(t, err, "42501")
+	}
+	require.Equal(t, before, one[string](t, b.observer, content))
+}
+
+// A dump of a server that was promoted before carries marks of epochs that this
+// server's timeline has not reached.
+func TestRebase_goesAboveMarksOfHigherEpochs(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	b.guarded(t, "reports", "hourly")
+	b.exec(t, `INSERT INTO fencing.resource (name, mark) VALUES ('nightly', 5::bigint << 43 | 7)`)
+	restored := fencing.Token(5<<43 | 7)
+
+	// Without it the marks still make tokens grow, where there are any.
+	lease := b.lock(t, b.fencer, "nightly")
+	require.Equal(t, restored+1, lease.Token())
+	require.NoError(t, lease.InTx(t.Context(), b.pool, write(t.Context(), "exports", 3)))
+	require.NoError(t, lease.Unlock(t.Context()))
+	low := b.lock(t, b.fencer, "hourly")
+	require.Less(t, low.Token(), restored)
+	require.NoError(t, low.InTx(t.Context(), b.pool, write(t.Context(), "reports", 3)))
+	require.NoError(t, low.Unlock(t.Context()))
+
+	b.exec(t, `SELECT fencing.rebase()`)
+	require.ErrorIs(t, lease.InTx(t.Context(), b.pool, write(t.Context(), "exports", 4)), fencing.ErrStale)
+	require.ErrorIs(t, low.InTx(t.Context(), b.pool, write(t.Context(), "reports", 4)), fencing.ErrStale)
+	for _, resource := range []string{"nightly", "hourly", "new"} {
+		require.Equal(t, fencing.Token(5+1000), b.lock(t, b.fencer, resource).Token()>>43)
+	}
+}
