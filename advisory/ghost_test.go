@@ -83,11 +83,12 @@ func (b *bundle) sleepOn(ctx context.Context, t *testing.T, lock *advisory.Lock,
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
-		_ = advisory.OnSession(lock, func(conn *pgx.Conn) {
-			if _, err := conn.Exec(ctx, "SELECT pg_sleep($1)", long.Seconds()); err == nil {
-				t.Error("the statement was not cut off")
-			}
-		})
+		if err := lock.Tx(ctx, pgx.TxOptions{}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, "SELECT pg_sleep($1)", long.Seconds())
+			return err
+		}); err == nil {
+			t.Error("the statement was not cut off")
+		}
 	}()
 	b.eventually(t, "the statement runs", func() bool {
 		return scan[bool](t, b, "SELECT state = 'active' AND wait_event IS NOT DISTINCT FROM 'PgSleep' FROM pg_stat_activity WHERE pid = $1", int(lock.BackendPID()))

@@ -22,9 +22,8 @@ type settings struct {
 }
 
 // settingsFor are those that a server of this kind knows (manual, sections
-// 20.3.2 and 20.11.1). With them it ends a session whose client vanished
-// without a word after about the given time, idle or busy, and one that idles
-// in health never.
+// 20.3.2 and 20.11.1). With them it ends an idle session whose client vanished
+// without a word after about the given time, and one that idles in health never.
 func settingsFor(known *acquaintance, vanishTimeout time.Duration) settings {
 	seconds := func(d time.Duration) string { return strconv.Itoa(max(1, int(d.Round(time.Second)/time.Second))) }
 	millis := func(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
@@ -43,16 +42,20 @@ func settingsFor(known *acquaintance, vanishTimeout time.Duration) settings {
 	if known.major >= 14 {
 		add("idle_session_timeout", "0")
 	}
-	if known.major >= 14 && known.linux {
-		add("client_connection_check_interval", millis(vanishTimeout/3))
-	}
 	return s
+}
+
+// checkInterval is how often the server is to look for the client while it works on a
+// statement, in milliseconds, where it can (manual, section 20.3.2). The statements
+// of a Locker's own are short; those of [Lock.Tx] need it.
+func checkInterval(known *acquaintance, vanishTimeout time.Duration) (millis int64, ok bool) {
+	return max(1, (vanishTimeout / 3).Milliseconds()), known.major >= 14 && known.linux
 }
 
 // allSettings are those that settingsFor knows.
 var allSettings = []string{
 	"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout",
-	"idle_session_timeout", "client_connection_check_interval",
+	"idle_session_timeout",
 }
 
 // currentSettings is a list of SQL expressions for the values of allSettings; one

@@ -128,7 +128,6 @@ func TestUnlock_putsTheSettingsBack(t *testing.T) {
 			require.Equal(t, "30000", held["tcp_user_timeout"], name)
 			if b.db.Server.Version() >= 140000 {
 				require.Equal(t, "0", held["idle_session_timeout"], name)
-				require.Equal(t, "10s", held["client_connection_check_interval"], name)
 			}
 		}))
 		require.NoError(t, unlock(), name)

@@ -24,14 +24,18 @@ type way struct {
 	try  map[form]*connhold.Statement
 	free map[form]*connhold.Statement
 
-	major    int  // version of the server
-	scripted bool // an Issue needs a script
+	checks   string // SQL that follows a BEGIN of somebody else's statements
+	major    int    // version of the server
+	scripted bool   // an Issue needs a script
 }
 
 func newWay(known *acquaintance, vanishTimeout time.Duration) *way {
 	w := &way{
 		major: known.major, id: strconv.FormatInt(vanishTimeout.Milliseconds(), 10),
 		try: make(map[form]*connhold.Statement), free: make(map[form]*connhold.Statement),
+	}
+	if millis, ok := checkInterval(known, vanishTimeout); ok {
+		w.checks = fmt.Sprintf("; SET LOCAL client_connection_check_interval = %d", millis)
 	}
 	if !known.own {
 		w.settings = settingsFor(known, vanishTimeout)

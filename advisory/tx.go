@@ -2,6 +2,8 @@ package advisory
 
 import (
 	"context"
+	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 
@@ -26,7 +28,8 @@ import (
 // middle of a statement pgx closes the connection by default, and the lock is
 // lost. While fn runs no heartbeat is sent: a loss shows in fn's next statement,
 // on a link that has gone silent when ctx ends or TCP gives up, and Done closes
-// when fn has returned.
+// when fn has returned. The server in its turn looks for its client while it works
+// on a statement; see [Config.VanishTimeout].
 func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) error) error {
 	if !k.made() {
 		return ErrNotOwner
@@ -41,9 +44,29 @@ func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) er
 	}
 	// Also when fn panics.
 	defer k.afterTx()
+	options.BeginQuery = k.seat.way.begin(options)
 	return k.seat.hold.Use(func(conn *pgx.Conn) error {
 		return pgx.BeginTxFunc(ctx, conn, options, fn)
 	})
+}
+
+// begin begins a transaction, in which the server is to look for the client while it
+// works on a statement.
+func (w *way) begin(options pgx.TxOptions) string {
+	begin := options.BeginQuery
+	if begin == "" {
+		begin = strings.Join(slices.DeleteFunc([]string{
+			"BEGIN", isolation(options.IsoLevel), string(options.AccessMode), string(options.DeferrableMode),
+		}, func(s string) bool { return s == "" }), " ")
+	}
+	return begin + w.checks
+}
+
+func isolation(level pgx.TxIsoLevel) string {
+	if level == "" {
+		return ""
+	}
+	return "ISOLATION LEVEL " + string(level)
 }
 
 // afterTx watches the session again, or tells of its loss, and passes the turn.

@@ -3,6 +3,7 @@ package advisory_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,45 @@ func TestLockTx_lossIsNoticedBetweenTransactions(t *testing.T) {
 	<-lock.Done()
 	require.ErrorIs(t, lock.Tx(t.Context(), pgx.TxOptions{}, insert), advisory.ErrLost)
 	b.leakCheck(t)
+}
+
+// The server's default is to find out that a client is gone when a statement ends.
+func TestLockTx_hasTheServerLookForItsClient(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	looks := b.db.Server.Version() >= 140000 && strings.Contains(scan[string](t, b, "SELECT version()"), "linux")
+	own, err := advisory.Open(t.Context(), b.via.DSN, b.usual(&advisory.Config{VanishTimeout: 6 * time.Second}))
+	require.NoError(t, err)
+	defer func() { require.NoError(t, own.Close(t.Context())) }()
+	names := []string{"transaction_isolation", "transaction_read_only", "transaction_deferrable"}
+	if looks {
+		names = append(names, "client_connection_check_interval")
+	}
+	for locker, interval := range map[*advisory.Locker]string{b.locker: "10s", own: "2s"} {
+		lock, err := locker.TryLock(t.Context(), advisory.ID(7))
+		require.NoError(t, err)
+		var before map[string]string
+		require.NoError(t, advisory.OnSession(lock, func(conn *pgx.Conn) { before = settingsOf(t, conn, names) }))
+		for options, want := range map[pgx.TxOptions][3]string{
+			{}:                           {"read committed", "off", "off"},
+			{IsoLevel: pgx.Serializable}: {"serializable", "off", "off"},
+			{IsoLevel: pgx.Serializable, AccessMode: pgx.ReadOnly, DeferrableMode: pgx.Deferrable}: {"serializable", "on", "on"},
+			{AccessMode: pgx.ReadOnly}: {"read committed", "on", "off"},
+			{BeginQuery: "BEGIN ISOLATION LEVEL REPEATABLE READ;", CommitQuery: "END"}: {"repeatable read", "off", "off"},
+		} {
+			require.NoError(t, lock.Tx(t.Context(), options, func(tx pgx.Tx) error {
+				inside := settingsOf(t, tx.Conn(), names)
+				require.Equal(t, want, [3]string{inside[names[0]], inside[names[1]], inside[names[2]]}, "%+v", options)
+				if looks {
+					require.Equal(t, interval, inside["client_connection_check_interval"])
+				}
+				return nil
+			}))
+			require.NoError(t, advisory.OnSession(lock, func(conn *pgx.Conn) { require.Equal(t, before, settingsOf(t, conn, names)) }))
+		}
+		require.Error(t, lock.Tx(t.Context(), pgx.TxOptions{IsoLevel: "no level"}, insert))
+		require.NoError(t, lock.Unlock(t.Context()))
+	}
 }
 
 func TestLockTx_oneAtATime(t *testing.T) {
