@@ -32,9 +32,9 @@ type Config struct {
 
 	// VanishTimeout is how long the server keeps the lock of a holder that
 	// vanished without a word, with its machine or its network: it is given to
-	// the session's tcp_keepalives_*, tcp_user_timeout and, in [Lock.Tx] (from
-	// PostgreSQL 14 on Linux), client_connection_check_interval. Defaults to 30 s; the server
-	// counts in seconds. It does not work through a pooler or a Unix socket,
+	// the session's tcp_keepalives_* and tcp_user_timeout, and a third of it, in
+	// [Lock.Tx] (from PostgreSQL 14 on Linux), to client_connection_check_interval.
+	// Defaults to 30 s; the server counts in seconds. It does not work through a pooler or a Unix socket,
 	// where the server's own client does not vanish.
 	VanishTimeout time.Duration
 

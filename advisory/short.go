@@ -24,9 +24,9 @@ type way struct {
 	try  map[form]*connhold.Statement
 	free map[form]*connhold.Statement
 
-	checks   string // SQL that follows a BEGIN of somebody else's statements
-	major    int    // version of the server
-	scripted bool   // an Issue needs a script
+	afterBegin string // SQL, in Lock.Tx
+	major      int    // version of the server
+	scripted   bool   // an Issue needs a script
 }
 
 func newWay(known *acquaintance, vanishTimeout time.Duration) *way {
@@ -35,7 +35,7 @@ func newWay(known *acquaintance, vanishTimeout time.Duration) *way {
 		try: make(map[form]*connhold.Statement), free: make(map[form]*connhold.Statement),
 	}
 	if millis, ok := checkInterval(known, vanishTimeout); ok {
-		w.checks = fmt.Sprintf("; SET LOCAL client_connection_check_interval = %d", millis)
+		w.afterBegin = lookForClient(millis)
 	}
 	if !known.own {
 		w.settings = settingsFor(known, vanishTimeout)

@@ -20,6 +20,12 @@ import (
 // not hold, and is true.
 const cleared = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text OPERATOR(pg_catalog.=) ''"
 
+// lookForClient has the server look for its client until the end of a transaction
+// that was just begun, by a text that may end with a comment.
+func lookForClient(millis int64) string {
+	return fmt.Sprintf("\n; SET LOCAL client_connection_check_interval = %d", millis)
+}
+
 // clearSQL releases what a session holds and puts its settings back, and the
 // application_name.
 func clearSQL(w *way, application string) string {

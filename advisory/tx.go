@@ -29,7 +29,9 @@ import (
 // lost. While fn runs no heartbeat is sent: a loss shows in fn's next statement,
 // on a link that has gone silent when ctx ends or TCP gives up, and Done closes
 // when fn has returned. The server in its turn looks for its client while it works
-// on a statement; see [Config.VanishTimeout].
+// on a statement: after the BEGIN, also that of options, there is a SET LOCAL of
+// client_connection_check_interval to a third of [Config.VanishTimeout] (from
+// PostgreSQL 14 on Linux).
 func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) error) error {
 	if !k.made() {
 		return ErrNotOwner
@@ -46,8 +48,22 @@ func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) er
 	defer k.afterTx()
 	options.BeginQuery = k.seat.way.begin(options)
 	return k.seat.hold.Use(func(conn *pgx.Conn) error {
-		return pgx.BeginTxFunc(ctx, conn, options, fn)
+		err := pgx.BeginTxFunc(ctx, conn, options, fn)
+		if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
+			k.endFailed(ctx, conn)
+		}
+		return err
 	})
+}
+
+// endFailed rolls back what a BEGIN of several statements has left that failed half
+// way.
+func (k *Lock) endFailed(ctx context.Context, conn *pgx.Conn) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.locker.config.HeartbeatTimeout)
+	defer cancel()
+	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
+		_ = conn.Close(ctx) // and the lock is lost
+	}
 }
 
 // begin begins a transaction, in which the server is to look for the client while it
@@ -59,7 +75,7 @@ func (w *way) begin(options pgx.TxOptions) string {
 			"BEGIN", isolation(options.IsoLevel), string(options.AccessMode), string(options.DeferrableMode),
 		}, func(s string) bool { return s == "" }), " ")
 	}
-	return begin + w.checks
+	return begin + w.afterBegin
 }
 
 func isolation(level pgx.TxIsoLevel) string {

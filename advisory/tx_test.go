@@ -110,6 +110,7 @@ func TestLockTx_hasTheServerLookForItsClient(t *testing.T) {
 			{IsoLevel: pgx.Serializable}: {"serializable", "off", "off"},
 			{IsoLevel: pgx.Serializable, AccessMode: pgx.ReadOnly, DeferrableMode: pgx.Deferrable}: {"serializable", "on", "on"},
 			{AccessMode: pgx.ReadOnly}: {"read committed", "on", "off"},
+			{BeginQuery: "BEGIN ISOLATION LEVEL REPEATABLE READ -- as I like it"}:      {"repeatable read", "off", "off"},
 			{BeginQuery: "BEGIN ISOLATION LEVEL REPEATABLE READ;", CommitQuery: "END"}: {"repeatable read", "off", "off"},
 		} {
 			require.NoError(t, lock.Tx(t.Context(), options, func(tx pgx.Tx) error {
@@ -125,6 +126,22 @@ func TestLockTx_hasTheServerLookForItsClient(t *testing.T) {
 		require.Error(t, lock.Tx(t.Context(), pgx.TxOptions{IsoLevel: "no level"}, insert))
 		require.NoError(t, lock.Unlock(t.Context()))
 	}
+}
+
+// A BEGIN that fails half way leaves no transaction on the session.
+func TestLockTx_rollsBackWhatItCouldNotBegin(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	exec(t, b.session(t), "CREATE TABLE t (x int)")
+	lock, err := b.locker.TryLock(t.Context(), advisory.ID(7))
+	require.NoError(t, err)
+	err = lock.Tx(t.Context(), pgx.TxOptions{BeginQuery: "BEGIN; SELECT 1/0"}, func(pgx.Tx) error { panic("called") })
+	require.ErrorContains(t, err, "division by zero")
+	require.NoError(t, lock.Err())
+	require.NoError(t, lock.Tx(t.Context(), pgx.TxOptions{}, insert))
+	require.Equal(t, 1, b.rows(t))
+	require.NoError(t, lock.Unlock(t.Context()))
+	b.leakCheck(t)
 }
 
 func TestLockTx_oneAtATime(t *testing.T) {

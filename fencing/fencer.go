@@ -65,7 +65,7 @@ func New(locker *advisory.Locker, config *Config) (*Fencer, error) {
 // ctx, and errors, are as with [advisory.Locker.TryLock]; besides, the error is
 // [ErrNotInstalled], or ErrNotAcquired when the lock is free while a
 // transaction in which an earlier holder has written is still open after
-// 200 ms. On an error no lock is kept.
+// 200 ms, or the marks are locked, as by fencing.rebase. On an error no lock is kept.
 func (f *Fencer) TryLock(ctx context.Context, resource string) (*Lease, error) {
 	lock, err := f.locker.TryLockIssuing(ctx, advisory.Name(resource), issue(resource))
 	return f.lease(resource, lock, err)

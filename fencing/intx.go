@@ -21,9 +21,11 @@ type Beginner interface {
 //
 // Where db is a pool or a connection of pgx, begin and stamp are one round trip. The
 // second time on a connection there is one more, to prepare a statement where pgx
-// prepares statements; a connection that has it is not asked anew whether fencing is
-// installed and may be used. Where db is a Beginner of your own, for example one that
-// sets the isolation level, the stamp is a round trip.
+// prepares statements. It stays there, and the connection is not asked anew whether
+// fencing is installed and may be used. If it is gone, as it can be behind a pooler
+// that lends connections for a transaction, that is found out once for each
+// connection, by an error that the server logs. Where db is a Beginner of your own,
+// for example one that sets the isolation level, the stamp is a round trip.
 //
 // ctx bounds the whole; it does not end with the lease by itself, for which
 // [advisory.Lock.Context] is there. The isolation level is db's default. In
@@ -69,9 +71,8 @@ func (l *Lease) inTxOn(ctx context.Context, conn *pgx.Conn, fn func(pgx.Tx) erro
 	if *stamping == prepared {
 		begin = beginExecuting
 	}
-	// More than that fits neither the setting nor, before PostgreSQL 15, an interval
-	// in one unit.
-	maxIdle := min(max(1, l.fencer.config.MaxIdle.Milliseconds()), math.MaxInt32)
+	// More fits neither the setting nor, before PostgreSQL 15, an interval in one unit.
+	maxIdle := min(l.fencer.config.MaxIdle.Milliseconds(), math.MaxInt32)
 	begun := false
 	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin(l.resource, l.Token(), maxIdle)}, func(tx pgx.Tx) error {
 		begun = true
@@ -102,7 +103,9 @@ func endFailed(ctx context.Context, conn *pgx.Conn) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackLimit)
 	defer cancel()
-	_, _ = conn.Exec(ctx, "ROLLBACK") // on an error pgx closes the connection
+	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
+		_ = conn.Close(ctx) // so that nobody uses it as it is
+	}
 }
 
 // rollbackLimit bounds a rollback when ctx may have ended.

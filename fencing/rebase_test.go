@@ -3,12 +3,10 @@ package fencing_test
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/fencing"
@@ -37,31 +35,41 @@ func TestRebase_canBeCalledAgain(t *testing.T) {
 // after, also if it is the first one of its resource.
 func TestRebase_outdatesWhatIsBeingIssued(t *testing.T) {
 	t.Parallel()
-	for _, level := range []string{"read committed", "repeatable read"} {
+	for _, level := range []pgx.TxIsoLevel{pgx.ReadCommitted, pgx.RepeatableRead} {
 		for _, resource := range []string{"nightly", "new"} {
 			b := setup(t)
 			b.guarded(t, "exports", resource)
 			if resource == "nightly" {
 				require.NoError(t, b.lock(t, b.fencer, resource).Unlock(t.Context()))
 			}
-			r := &rebasing{bundle: b, resource: resource, conn: b.db.Conn(t)}
-			exec := func(conn *pgx.Conn, sql string) {
-				_, err := conn.Exec(t.Context(), sql)
-				require.NoError(t, err)
-			}
-			exec(r.conn, `SET default_transaction_isolation = '`+level+`'`)
+			r := &rebasing{bundle: b, resource: resource, level: level, conn: b.db.Conn(t)}
 			before := r.issueFirst(t)
 			r.requireWorth(t, before, fencing.ErrStale)
-			after := r.rebaseFirst(t)
-			if level == "read committed" {
+			after, err := r.rebaseFirst(t)
+			switch {
+			case level == pgx.ReadCommitted:
+				require.NoError(t, err)
 				require.Equal(t, fencing.Token(2*1000), after>>43)
 				r.requireWorth(t, after, nil)
-			} else {
-				r.requireWorth(t, after, fencing.ErrStale)
+			default: // the mark is newer than the snapshot
+				requireCode(t, err, "40001")
 			}
 			r.requireWorth(t, before, fencing.ErrStale)
 		}
 	}
+}
+
+// A snapshot from before does not know, and the first mark of a resource is nothing
+// that it could fail to serialize with.
+func TestRebase_outdatesAFirstMarkOfAnOlderSnapshot(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "new")
+	r := &rebasing{bundle: b, resource: "new", level: pgx.RepeatableRead, conn: b.db.Conn(t)}
+	token, err := r.rebaseFirst(t)
+	require.NoError(t, err)
+	require.Zero(t, token>>43)
+	r.requireWorth(t, token, fencing.ErrStale)
 }
 
 // rebasing is a resource whose token is issued at the same time as the tokens are
@@ -69,18 +77,21 @@ func TestRebase_outdatesWhatIsBeingIssued(t *testing.T) {
 type rebasing struct {
 	*bundle
 	resource string
-	conn     *pgx.Conn // issues
+	level    pgx.TxIsoLevel // of issue
+	conn     *pgx.Conn      // issues
 }
 
 const issueForSQL = `SELECT CASE WHEN pg_try_advisory_lock(hashtextextended($1, 0)) THEN fencing.issue($1) END`
 
+// issueFirst returns a token whose transaction ends while rebase waits for it.
 func (r *rebasing) issueFirst(t *testing.T) fencing.Token {
 	t.Helper()
 	conn := r.db.Conn(t)
-	issuing, err := r.conn.Begin(t.Context())
+	issuing, err := r.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: r.level})
 	require.NoError(t, err)
 	token := one[fencing.Token](t, issuing, issueForSQL, r.resource)
 	done := make(chan error, 1)
+	// Ends with the statement; the test waits for it.
 	go func() {
 		_, err := conn.Exec(t.Context(), `SELECT fencing.rebase()`)
 		done <- err
@@ -92,26 +103,34 @@ func (r *rebasing) issueFirst(t *testing.T) fencing.Token {
 	return token
 }
 
-func (r *rebasing) rebaseFirst(t *testing.T) fencing.Token {
+// rebaseFirst returns a token that is issued after it has waited for rebase, or in a
+// snapshot from before.
+func (r *rebasing) rebaseFirst(t *testing.T) (token fencing.Token, err error) {
 	t.Helper()
+	issuing, err := r.conn.BeginTx(t.Context(), pgx.TxOptions{IsoLevel: r.level})
+	require.NoError(t, err)
+	defer func() { _ = issuing.Rollback(t.Context()) }()
+	require.Equal(t, 1, one[int](t, issuing, `SELECT 1`)) // a snapshot
+
 	tx, err := r.db.Conn(t).Begin(t.Context())
 	require.NoError(t, err)
 	_, err = tx.Exec(t.Context(), `SELECT fencing.rebase()`)
 	require.NoError(t, err)
-	tokens := make(chan fencing.Token, 1)
+	done := make(chan error, 1)
+	// Ends with its statements; the test waits for it.
 	go func() {
-		var token fencing.Token
-		for token <= 0 { // it does not wait for long
-			err := r.conn.QueryRow(t.Context(), issueForSQL, r.resource).Scan(&token)
-			if pgErr := new(pgconn.PgError); err != nil && (!errors.As(err, &pgErr) || pgErr.Code != "40001") {
-				break
-			}
+		var err error
+		for token <= 0 && err == nil { // it does not wait for long
+			err = issuing.QueryRow(t.Context(), issueForSQL, r.resource).Scan(&token)
 		}
-		tokens <- token
+		done <- err
 	}()
 	r.waitFor(t, "issue waits", `SELECT cardinality(pg_catalog.pg_blocking_pids($1)) > 0`, r.conn.PgConn().PID())
 	require.NoError(t, tx.Commit(t.Context()))
-	return receive(t, tokens)
+	if err := receive(t, done); err != nil {
+		return 0, err
+	}
+	return token, issuing.Commit(t.Context())
 }
 
 // requireWorth requires that a write with the token is refused with an error, or not
@@ -130,41 +149,75 @@ func (r *rebasing) requireWorth(t *testing.T, token fencing.Token, want error) {
 	}
 }
 
-// Neither does it wait for who reads, nor does anybody else than issue wait for it.
-func TestRebase_waitsForTokensOnly(t *testing.T) {
+// transaction begins one on a connection of its own.
+func (b *bundle) transaction(t *testing.T, level pgx.TxIsoLevel) (tx pgx.Tx, exec func(sql string)) {
+	t.Helper()
+	tx, err := b.db.Conn(t).BeginTx(t.Context(), pgx.TxOptions{IsoLevel: level})
+	require.NoError(t, err)
+	return tx, func(sql string) {
+		_, err := tx.Exec(t.Context(), sql)
+		require.NoError(t, err)
+	}
+}
+
+// In read committed neither readers nor writers wait for it, nor it for them.
+func TestRebase_leavesReadersAndWritersAlone(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.guarded(t, "exports", "nightly")
 	b.exec(t, `CREATE TABLE orders (id int, resource text)`)
 	require.NoError(t, fencing.GuardBy(t.Context(), b.pool, "orders", "resource"))
 	lease := b.lock(t, b.fencer, "nightly")
-	reading, writing, conn := b.db.Conn(t), b.db.Conn(t), b.db.Conn(t)
-	begin := func(conn *pgx.Conn) pgx.Tx {
-		tx, err := conn.Begin(t.Context())
-		require.NoError(t, err)
-		return tx
-	}
-	exec := func(tx pgx.Tx, sql string) {
-		_, err := tx.Exec(t.Context(), sql)
-		require.NoError(t, err)
-	}
-	r, w := begin(reading), begin(writing)
-	exec(r, `LOCK TABLE fencing.origin, fencing.resource, fencing.guarded IN ACCESS SHARE MODE`) // as pg_dump does
-	require.NoError(t, lease.Stamp(t.Context(), w))
-	exec(w, `INSERT INTO orders VALUES (1, 'nightly'); UPDATE exports SET note = 'written'`)
+	_, read := b.transaction(t, pgx.ReadCommitted)
+	writing, write1 := b.transaction(t, pgx.ReadCommitted)
+	rebasing, rebase := b.transaction(t, pgx.ReadCommitted)
+	read(`LOCK TABLE fencing.origin, fencing.resource, fencing.guarded IN ACCESS SHARE MODE`) // as pg_dump does
+	require.NoError(t, lease.Stamp(t.Context(), writing))
+	write1(`INSERT INTO orders VALUES (1, 'nightly'); UPDATE exports SET note = 'written'`)
 
-	tx := begin(conn)
-	exec(tx, `SET LOCAL lock_timeout = '5s'; SELECT fencing.rebase()`)
+	rebase(`SET LOCAL lock_timeout = '5s'; SELECT fencing.rebase()`)
 	_, err := fencing.Verify(t.Context(), b.pool)
 	require.NoError(t, err)
 	require.NoError(t, lease.InTx(t.Context(), b.pool, func(tx pgx.Tx) error {
 		_, err := tx.Exec(t.Context(), `INSERT INTO orders VALUES (2, 'nightly')`)
 		return err
 	}))
-	require.NoError(t, w.Commit(t.Context()))
-	require.NoError(t, r.Rollback(t.Context()))
-	require.NoError(t, tx.Commit(t.Context()))
+	require.NoError(t, writing.Commit(t.Context()))
+	require.NoError(t, rebasing.Commit(t.Context()))
 	require.ErrorIs(t, lease.InTx(t.Context(), b.pool, write(t.Context(), "exports", 3)), fencing.ErrStale)
+}
+
+// In the other levels it waits for those that have written, without a deadlock, and
+// who has not written yet can't any more.
+func TestRebase_andOlderSnapshots(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	b.guarded(t, "reports", "hourly")
+	b.exec(t, `SELECT fencing.rebase()`) // no mark has a timeline
+	leases := []*fencing.Lease{b.lock(t, b.fencer, "nightly"), b.lock(t, b.fencer, "hourly")}
+	b.exec(t, `UPDATE fencing.resource SET timeline = DEFAULT`)
+	writing, write1 := b.transaction(t, pgx.RepeatableRead)
+	late, write2 := b.transaction(t, pgx.RepeatableRead)
+	for _, lease := range leases {
+		require.NoError(t, lease.Stamp(t.Context(), writing))
+		require.NoError(t, lease.Stamp(t.Context(), late))
+	}
+	write2(`SELECT 1`)
+	write1(`UPDATE reports SET note = 'written'`)
+	conn := b.db.Conn(t)
+	done := make(chan error, 1)
+	// Ends with the statement; the test waits for it.
+	go func() {
+		_, err := conn.Exec(t.Context(), `SELECT fencing.rebase()`)
+		done <- err
+	}()
+	b.waitFor(t, "rebase waits", `SELECT cardinality(pg_catalog.pg_blocking_pids($1)) > 0`, conn.PgConn().PID())
+	write1(`UPDATE exports SET note = 'written'`)
+	require.NoError(t, writing.Commit(t.Context()))
+	require.NoError(t, receive(t, done))
+	_, err := late.Exec(t.Context(), `UPDATE exports SET note = 'late'`)
+	requireCode(t, err, "40001")
 }
 
 func TestRebase_refusesAnOlderSnapshot(t *testing.T) {

@@ -18,14 +18,14 @@ const (
 		"FROM fencing.verify() ORDER BY target, problem"
 )
 
-// stampText does what fencing.stamp does, to what that does not refuse: $1 is a JSON
+// stampText does what fencing.stamp does, where that would refuse nothing: $1 is a JSON
 // object with the token, and $2 the limit, in a spelling that is one of a setting and
 // one of an interval. It answers with no row, which is the cheapest.
 const (
 	stampName = "pgadvisory_stamp_1" // another text is to have another name
 	stampText = `SELECT WHERE
-	pg_catalog.set_config('fencing.stamps', CASE coalesce(pg_catalog.current_setting('fencing.stamps', true), '')
-		WHEN '' THEN $1::pg_catalog.text
+	pg_catalog.set_config('fencing.stamps',
+		CASE WHEN coalesce(pg_catalog.current_setting('fencing.stamps', true), '') OPERATOR(pg_catalog.=) '' THEN $1::pg_catalog.text
 		ELSE (pg_catalog.current_setting('fencing.stamps')::pg_catalog.jsonb OPERATOR(pg_catalog.||) $1::pg_catalog.jsonb)::pg_catalog.text END, true)
 	OPERATOR(pg_catalog.=)
 	CASE WHEN pg_catalog.current_setting('idle_in_transaction_session_timeout') OPERATOR(pg_catalog.=) '0'

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"strings"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
@@ -56,7 +57,7 @@ func (s *stamping) prepare(ctx context.Context, conn *pgx.Conn) error {
 	switch {
 	case err == nil:
 		*s = prepared
-	case !errors.As(err, &pgErr):
+	case !errors.As(err, &pgErr) || conn.IsClosed():
 		return err
 	case !isPassing(pgErr.Code):
 		*s = unfitting
@@ -67,7 +68,9 @@ func (s *stamping) prepare(ctx context.Context, conn *pgx.Conn) error {
 
 // isPassing reports whether an error may be none the next time: the server was short
 // of something, or somebody intervened.
-func isPassing(code string) bool { return slices.Contains([]string{"53", "55", "57"}, code[:2]) }
+func isPassing(code string) bool {
+	return slices.ContainsFunc([]string{"53", "55", "57"}, func(class string) bool { return strings.HasPrefix(code, class) })
+}
 
 // isMissing reports whether the server does not have the statement: somebody has
 // deallocated it, or a pooler calls it by another name.

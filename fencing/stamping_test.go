@@ -184,6 +184,37 @@ func TestInTx_preparesNothingWherePgxDoesNot(t *testing.T) {
 	}
 }
 
+// Behind a pooler several versions of this package may share a statement by its name.
+func TestInTx_givesAnotherStatementAnotherName(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lease := b.lock(t, b.fencer, "nightly")
+	conn := b.db.Conn(t)
+	for range 2 {
+		require.NoError(t, lease.InTx(t.Context(), conn, func(pgx.Tx) error { return nil }))
+	}
+	require.Equal(t, "pgadvisory_stamp_1 46a356", one[string](t, conn,
+		`SELECT name || ' ' || left(md5(statement), 6) FROM pg_prepared_statements WHERE name LIKE 'pgadvisory%'`))
+}
+
+// What a role puts before pg_catalog is not called.
+func TestInTx_usesTheServersOwnOperators(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	b.exec(t, `CREATE SCHEMA evil`)
+	b.exec(t, `CREATE FUNCTION evil.refuse(text, text) RETURNS boolean LANGUAGE plpgsql AS $$ BEGIN RAISE 'called'; END $$`)
+	for _, operator := range []string{"=", "<>", ">", "||"} {
+		b.exec(t, `CREATE OPERATOR evil.`+operator+` (LEFTARG = text, RIGHTARG = text, FUNCTION = evil.refuse)`)
+	}
+	pool := b.db.Pool(t, single, with("search_path", "evil, pg_catalog"), with("idle_in_transaction_session_timeout", "10s"),
+		with("fencing.stamps", `{"other": 1}`))
+	for id := range 4 {
+		require.NoError(t, lease.InTx(t.Context(), pool, write(t.Context(), "public.exports", 3+id)))
+	}
+}
+
 // A pooler that lends a connection for a transaction may lend one that has no
 // statement, or the one of another client.
 func TestInTx_throughAPoolerOfTransactions(t *testing.T) {

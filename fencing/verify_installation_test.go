@@ -44,7 +44,15 @@ var installationHarms = map[string]struct {
 	},
 	"marks of another database": {
 		sql:  `SELECT fencing.rebase(); INSERT INTO fencing.resource (name, mark, timeline) SELECT 'x', 1, left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)`,
-		what: "the table fencing.resource has marks from before fencing.rebase(), or of another database",
+		what: "the table fencing.resource has marks that fencing.issue did not set here",
+	},
+	"marks of another database, for the next timeline": {
+		sql:  `SELECT fencing.rebase(); INSERT INTO fencing.resource (name, mark, timeline) VALUES ('x', 9::bigint << 43, '0000000A')`,
+		what: "the table fencing.resource has marks that fencing.issue did not set here",
+	},
+	"marks with no timeline": {
+		sql:  `INSERT INTO fencing.resource (name, mark, timeline) VALUES ('x', 1, '0000')`,
+		what: "the table fencing.resource has marks that fencing.issue did not set here",
 	},
 	"settings of a function":   {sql: `ALTER FUNCTION fencing.check_statement() RESET ALL`, what: "the function fencing.check_statement() lost its settings"},
 	"search path":              {sql: `ALTER FUNCTION fencing.check_rows() SET search_path = public`, what: "the function fencing.check_rows() lost its settings"},

@@ -86,19 +86,19 @@ BEGIN
         -- Waits for the open transactions in which an earlier holder writes:
         -- they share this lock.
         PERFORM pg_advisory_xact_lock(write_key);
-        -- The epoch is that of fencing.epoch. In read committed this waits for
-        -- fencing.rebase, and reads what that has left, or that waits until the mark
-        -- is committed; an older snapshot may not know. Above the old mark the token
-        -- heals a sequence that was set back.
+        -- The epoch is that of fencing.epoch. Either fencing.rebase waits until the
+        -- mark is committed, or this waits for it, and reads what it has left: the
+        -- tables are locked before the snapshot is taken, but for one that is older.
+        -- Above the old mark the token heals a sequence that was set back.
         INSERT INTO fencing.resource AS r (name, mark, timeline) VALUES (resource COLLATE "C",
             (coalesce((SELECT o.epoch_base FROM fencing.origin o), 0) + ('x' || timeline)::bit(32)::bigint - 1) << 43 | nextval('fencing.token'),
-            CASE current_setting('transaction_isolation') WHEN 'read committed' THEN timeline ELSE 'unknown' END)
+            CASE WHEN current_setting('transaction_isolation') = 'read committed' THEN timeline ELSE 'unknown' END)
         ON CONFLICT (name) DO UPDATE
             SET mark = greatest(excluded.mark, r.mark + 1), raised_at = clock_timestamp(), timeline = excluded.timeline
         RETURNING mark INTO token;
     EXCEPTION WHEN lock_not_available THEN
-        -- One of those that it waits for. A prepared transaction has no session; and
-        -- fencing.rebase, for which the mark waits, has no such lock.
+        -- One of the sessions that it waits for; none for a prepared transaction, or if
+        -- it was the table that was locked.
         RETURN coalesce((
             SELECT -min(l.pid)::bigint FROM pg_locks l
              WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid()
@@ -110,7 +110,7 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.issue(text) IS
-    'Draws the next token of a resource for the session that holds its advisory lock, and raises the mark. 0 or below is no token: a transaction in which an earlier holder has written is still open, in the session whose PID is the negated number; call again. Call it outside of a transaction block: the mark is raised when it commits.';
+    'Draws the next token of a resource for the session that holds its advisory lock, and raises the mark. 0 or below is no token: a transaction in which an earlier holder has written is still open, in the session whose PID is the negated number, or was prepared, or the marks are locked, as by fencing.rebase; call again. Call it outside of a transaction block: the mark is raised when it commits.';
 
 -- +goose StatementBegin
 CREATE FUNCTION fencing.stamp(resource text, token bigint, max_idle interval DEFAULT '1 minute') RETURNS void
@@ -162,11 +162,13 @@ BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RAISE EXCEPTION 'fencing.rebase can''t see all marks in %', current_setting('transaction_isolation') USING
             ERRCODE = '25001',
-            HINT = 'BEGIN ISOLATION LEVEL READ COMMITTED; SELECT fencing.rebase(); COMMIT';
+            HINT = 'Call it in a transaction of its own: BEGIN ISOLATION LEVEL READ COMMITTED; SELECT fencing.rebase(); COMMIT.';
     END IF;
-    -- What was drawn without the new base is marked before this is granted.
-    LOCK TABLE fencing.resource IN SHARE ROW EXCLUSIVE MODE;
-    UPDATE fencing.resource r SET timeline = DEFAULT WHERE r.timeline <> 'unknown';
+    -- What was drawn without the new base is marked before this is granted, and who
+    -- has checked a mark in an older snapshot is done. All rows are written, so that
+    -- such a snapshot fails to serialize from then on.
+    LOCK TABLE fencing.resource IN EXCLUSIVE MODE;
+    UPDATE fencing.resource SET timeline = DEFAULT;
     highest := (SELECT coalesce(max(r.mark), 0) >> 43 FROM fencing.resource r);
     -- Not by one: the original may have been promoted since, or before, without
     -- a token from then in a mark. A restore of the schema alone leaves the table

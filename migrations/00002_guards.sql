@@ -703,11 +703,11 @@ AS $$
         AND NOT (p.prosecdef AND coalesce(p.proconfig, '{}') @> ('{"search_path=pg_catalog, pg_temp"}'::text[]
             || CASE p.proname WHEN 'issue' THEN '{lock_timeout=200ms}'::text[] ELSE '{}' END))
     UNION ALL
-    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has marks from before fencing.rebase(), or of another database, as if they had been issued here since',
+    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has marks that fencing.issue did not set here: from before fencing.rebase(), or of another database',
         'UPDATE fencing.resource SET timeline = DEFAULT'
-        FROM (SELECT CASE WHEN NOT pg_is_in_recovery() THEN left(pg_walfile_name(pg_current_wal_insert_lsn()), 8) END,
-            CASE WHEN NOT pg_is_in_recovery() THEN fencing.epoch() END) now (timeline, epoch)
-        WHERE EXISTS (SELECT FROM fencing.resource r WHERE r.timeline = now.timeline AND r.mark >> 43 < now.epoch)
+        WHERE EXISTS (SELECT FROM fencing.resource r WHERE CASE WHEN r.timeline ~ '^[0-9A-F]{8}$'
+            THEN r.mark >> 43 < coalesce((SELECT o.epoch_base FROM fencing.origin o), 0) + ('x' || r.timeline)::bit(32)::bigint - 1
+            ELSE r.timeline <> 'unknown' END)
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'this database is a copy: the original may have issued tokens that are not known here',
         '-- once nothing uses the original any more: SELECT fencing.rebase()'
