@@ -46,8 +46,8 @@ func TestRebase_outdatesWhatIsBeingIssued(t *testing.T) {
 			before := r.issueFirst(t)
 			r.requireWorth(t, before, fencing.ErrStale)
 			after, err := r.rebaseFirst(t)
-			switch {
-			case level == pgx.ReadCommitted:
+			switch level {
+			case pgx.ReadCommitted:
 				require.NoError(t, err)
 				require.Equal(t, fencing.Token(2*1000), after>>43)
 				r.requireWorth(t, after, nil)
