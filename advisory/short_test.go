@@ -2,8 +2,6 @@ package advisory_test
 
 import (
 	"context"
-	"net"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,43 +11,22 @@ import (
 
 	"github.com/pgadvisory/pgadvisory/advisory"
 	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
-
-// flights counts what is sent to the server. Who waits for the answer to each
-// makes as many round trips.
-type flights struct{ n atomic.Int64 }
-
-func (f *flights) count(c *pgxpool.Config) {
-	dial := c.ConnConfig.DialFunc
-	c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		return &countedConn{Conn: conn, f: f}, err
-	}
-}
-
-type countedConn struct {
-	net.Conn
-	f *flights
-}
-
-func (c *countedConn) Write(b []byte) (int, error) {
-	c.f.n.Add(1)
-	return c.Conn.Write(b)
-}
 
 func TestTryLock_sendsOnceAndUnlockOnce(t *testing.T) {
 	t.Parallel()
-	f := new(flights)
-	b := setup(t, f.count)
+	f := new(pgtest.Wire)
+	b := setup(t, f.On)
 	for i := range 20 {
-		before := f.n.Load()
+		before := f.Sent()
 		lock, err := b.locker.TryLock(t.Context(), advisory.ID(int64(i)))
 		require.NoError(t, err)
-		locked := f.n.Load()
+		locked := f.Sent()
 		require.NoError(t, lock.Unlock(t.Context()))
 		if i > 0 {
 			require.EqualValues(t, 1, locked-before)
-			require.EqualValues(t, 1, f.n.Load()-locked)
+			require.EqualValues(t, 1, f.Sent()-locked)
 		}
 	}
 }

@@ -49,21 +49,11 @@ func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) er
 	options.BeginQuery = k.seat.way.begin(options)
 	return k.seat.hold.Use(func(conn *pgx.Conn) error {
 		err := pgx.BeginTxFunc(ctx, conn, options, fn)
-		if err != nil && !conn.IsClosed() && conn.PgConn().TxStatus() != 'I' {
-			k.endFailed(ctx, conn)
+		if err != nil {
+			connhold.RollBack(ctx, conn, k.locker.config.HeartbeatTimeout) // else the lock is lost
 		}
 		return err
 	})
-}
-
-// endFailed rolls back what a BEGIN of several statements has left that failed half
-// way.
-func (k *Lock) endFailed(ctx context.Context, conn *pgx.Conn) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), k.locker.config.HeartbeatTimeout)
-	defer cancel()
-	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
-		_ = conn.Close(ctx) // and the lock is lost
-	}
 }
 
 // begin begins a transaction, in which the server is to look for the client while it

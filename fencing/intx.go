@@ -8,6 +8,8 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
 // Beginner begins transactions: a pool or a connection.
@@ -84,7 +86,7 @@ func (l *Lease) inTxOn(ctx context.Context, conn *pgx.Conn, fn func(pgx.Tx) erro
 	if err == nil || begun {
 		return Translate(err)
 	}
-	endFailed(ctx, conn)
+	connhold.RollBack(ctx, conn, rollbackLimit)
 	if *stamping == prepared && isMissing(err) {
 		*stamping = unfitting
 		return l.inTxOn(ctx, conn, fn)
@@ -96,17 +98,5 @@ func (l *Lease) notBegun(err error) error {
 	return fmt.Errorf("fencing: begin and stamp for resource %q: %w", l.resource, Translate(err))
 }
 
-// endFailed rolls back what a stamp that failed has left on a connection.
-func endFailed(ctx context.Context, conn *pgx.Conn) {
-	if conn.IsClosed() || conn.PgConn().TxStatus() == 'I' {
-		return
-	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), rollbackLimit)
-	defer cancel()
-	if _, err := conn.Exec(ctx, "ROLLBACK"); err != nil {
-		_ = conn.Close(ctx) // so that nobody uses it as it is
-	}
-}
-
-// rollbackLimit bounds a rollback when ctx may have ended.
+// rollbackLimit bounds the end of a transaction that could not be stamped.
 const rollbackLimit = 5 * time.Second

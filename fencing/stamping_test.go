@@ -3,9 +3,7 @@ package fencing_test
 import (
 	"context"
 	"fmt"
-	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,44 +12,20 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/fencing"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
-
-// wire counts what is sent to the server, and has it sent late.
-type wire struct {
-	sent  atomic.Int64
-	delay atomic.Int64 // in nanoseconds
-}
-
-func (w *wire) on(c *pgxpool.Config) {
-	dial := c.ConnConfig.DialFunc
-	c.ConnConfig.DialFunc = func(ctx context.Context, network, addr string) (net.Conn, error) {
-		conn, err := dial(ctx, network, addr)
-		return &wiredConn{Conn: conn, wire: w}, err
-	}
-}
-
-type wiredConn struct {
-	net.Conn
-	wire *wire
-}
-
-func (c *wiredConn) Write(b []byte) (int, error) {
-	c.wire.sent.Add(1)
-	<-time.After(time.Duration(c.wire.delay.Load()))
-	return c.Conn.Write(b)
-}
 
 func TestInTx_beginsAndStampsAtOnce(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	lease := b.lock(t, b.fencer, "nightly")
-	w := new(wire)
-	pool := b.db.Pool(t, single, w.on)
+	w := new(pgtest.Wire)
+	pool := b.db.Pool(t, single, w.On)
 	require.NoError(t, pool.Ping(t.Context()))
 	for i, want := range []int64{2, 3, 2, 2, 2} { // the begin with the stamp and the commit, and once the statement
-		before := w.sent.Load()
+		before := w.Sent()
 		require.NoError(t, lease.InTx(t.Context(), pool, func(pgx.Tx) error { return nil }))
-		require.Equal(t, want, w.sent.Load()-before, "transaction %d", i)
+		require.Equal(t, want, w.Sent()-before, "transaction %d", i)
 	}
 }
 
@@ -61,19 +35,19 @@ func TestInTx_saysThatItsContextHasEnded(t *testing.T) {
 	b := setup(t)
 	lease := b.lock(t, b.fencer, "nightly")
 	for n := range 3 {
-		w := new(wire)
-		pool := b.db.Pool(t, single, w.on)
+		w := new(pgtest.Wire)
+		pool := b.db.Pool(t, single, w.On)
 		for range n {
 			require.NoError(t, lease.InTx(t.Context(), pool, func(pgx.Tx) error { return nil }))
 		}
 		require.NoError(t, pool.Ping(t.Context()))
-		w.delay.Store(int64(100 * time.Millisecond))
+		w.Delay(100 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		err := lease.InTx(ctx, pool, func(pgx.Tx) error { panic("called") })
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "nightly")
-		w.delay.Store(0)
+		w.Delay(0)
 		require.NoError(t, lease.InTx(t.Context(), pool, func(pgx.Tx) error { return nil }))
 		require.Zero(t, pool.Stat().AcquiredConns())
 	}
