@@ -36,7 +36,9 @@ type Executor interface {
 // SELECT fencing.guard('public.exports', 'nightly-export').
 //
 // Guard waits for the transactions that write to the table, and locks it for a
-// moment; ctx bounds that. On an error nothing is changed.
+// moment; ctx bounds that. On an error of the server nothing is changed. When ctx ends
+// first, pgx has the server cancel the statement, which can come too late: [Verify]
+// tells.
 func Guard(ctx context.Context, db Executor, table, resource string) error {
 	return change(ctx, db, "guard", table, guardSQL, resource)
 }

@@ -147,6 +147,9 @@ func TestUnguard_givesUpWithItsContextAndChangesNothing(t *testing.T) {
 	b.waitForWaiter(t, reader)
 	cancel()
 	require.ErrorIs(t, receive(t, result), context.Canceled)
+	// pgx has the server cancel the statement after it has returned.
+	b.waitFor(t, "nobody waits", `SELECT NOT EXISTS (SELECT FROM pg_catalog.pg_stat_activity WHERE $1 = ANY (pg_blocking_pids(pid)))`,
+		reader.Conn().PgConn().PID())
 	require.NoError(t, reader.Rollback(t.Context()))
 	require.Empty(t, problems(t, b.pool, "public.exports"))
 	_, err := b.observer.Exec(t.Context(), `DELETE FROM exports`)
