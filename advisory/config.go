@@ -34,8 +34,8 @@ type Config struct {
 	// vanished without a word, with its machine or its network: it is given to
 	// the session's tcp_keepalives_* and tcp_user_timeout, and a third of it, in
 	// [Lock.Tx] (from PostgreSQL 14 on Linux), to client_connection_check_interval.
-	// Defaults to 30 s; the server counts in seconds. It does not work through a pooler or a Unix socket,
-	// where the server's own client does not vanish.
+	// Defaults to 30 s; the server counts in seconds. It does not work through a
+	// pooler or a Unix socket, where the server's own client does not vanish.
 	VanishTimeout time.Duration
 
 	// SessionPooler allows a pooler between the pool and the server, which must

@@ -65,12 +65,12 @@ func (l *Lease) inTxOf(ctx context.Context, db Beginner, fn func(pgx.Tx) error) 
 
 // inTxOn is InTx on a connection, whose BeginQuery can stamp as well.
 func (l *Lease) inTxOn(ctx context.Context, conn *pgx.Conn, fn func(pgx.Tx) error) error {
-	stamping := stampingOf(conn)
-	if err := stamping.prepare(ctx, conn); err != nil {
+	known := stampingOf(conn)
+	if err := known.prepare(ctx, conn); err != nil {
 		return l.notBegun(err)
 	}
 	begin := beginCalling
-	if *stamping == prepared {
+	if *known == prepared {
 		begin = beginExecuting
 	}
 	// More fits neither the setting nor, before PostgreSQL 15, an interval in one unit.
@@ -78,8 +78,8 @@ func (l *Lease) inTxOn(ctx context.Context, conn *pgx.Conn, fn func(pgx.Tx) erro
 	begun := false
 	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin(l.resource, l.Token(), maxIdle)}, func(tx pgx.Tx) error {
 		begun = true
-		if *stamping == unknown {
-			*stamping = called
+		if *known == unknown {
+			*known = called
 		}
 		return fn(tx)
 	})
@@ -87,8 +87,8 @@ func (l *Lease) inTxOn(ctx context.Context, conn *pgx.Conn, fn func(pgx.Tx) erro
 		return Translate(err)
 	}
 	connhold.RollBack(ctx, conn, rollbackLimit)
-	if *stamping == prepared && isMissing(err) {
-		*stamping = unfitting
+	if *known == prepared && isMissing(err) {
+		*known = unfitting
 		return l.inTxOn(ctx, conn, fn)
 	}
 	return l.notBegun(err)

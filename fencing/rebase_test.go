@@ -1,9 +1,6 @@
 package fencing_test
 
 import (
-	"context"
-	"crypto/rand"
-	"strings"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -236,15 +233,9 @@ func TestRebase_refusesAnOlderSnapshot(t *testing.T) {
 func TestRebase_isTheOwners(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	role := "pgtest_role_" + strings.ToLower(rand.Text())
-	b.exec(t, `CREATE ROLE `+role)
-	conn := b.db.Conn(t)
-	t.Cleanup(func() {
-		_, err := conn.Exec(context.Background(), `DROP OWNED BY `+role+`; DROP ROLE `+role)
-		require.NoError(t, err)
-	})
+	role := b.role(t)
 	b.exec(t, `SELECT fencing.grant_to('`+role+`')`)
-	pool := b.db.Pool(t, with("role", role))
+	pool := b.as(t, role)
 	const content = `SELECT o::text FROM fencing.origin o`
 	before := one[string](t, b.observer, content)
 	for _, sql := range []string{`SELECT fencing.rebase()`, `UPDATE fencing.origin SET epoch_base = 7`} {
