@@ -256,7 +256,7 @@ func TestGuard_refusesForgedStamps(t *testing.T) {
 		`{"nightly": "1"}`:                 "LF001",
 		`{"nightly": 3}`:                   "LF003",
 		`{"nightly": 2.5}`:                 "22P02",
-		`{"nightly": 1e30}`:                "22P02",
+		`{"nightly": 1e30}`:                "22003",
 		`{"nightly": 9223372036854775808}`: "22003",
 		`{"nightly": 2, "nightly": 1}`:     "LF001",
 		`{"nightly": [2]}`:                 "22P02",

@@ -14,12 +14,7 @@ import (
 	"github.com/pgadvisory/pgadvisory/migrations"
 )
 
-const (
-	copyProblem = "this database is a copy: the original may have issued tokens that are not known here"
-
-	// A database whose timeline is the first one has no epoch but its base.
-	epochsSQL = `SELECT mark >> 43 FROM fencing.resource WHERE name = $1`
-)
+const copyProblem = "this database is a copy: the original may have issued tokens that are not known here"
 
 // newDatabase creates a database next to db, which goes with the test.
 func newDatabase(t *testing.T, db *pgtest.Database, options string) *pgtest.Database {

@@ -19,7 +19,7 @@ var broken = map[string]struct {
 	sentinel    error
 }{
 	"sequence exhausted": {
-		how:    `SELECT setval('fencing.token', 8796093022207)`,
+		how:    `SELECT setval('fencing.token', 9007199254740991)`,
 		repair: `SELECT setval('fencing.token', 1)`,
 		code:   "2200H",
 	},

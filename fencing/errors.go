@@ -49,16 +49,20 @@ type StaleError struct {
 	Table    string // with its schema, quoted as SQL needs it
 	Resource string
 	Token    Token // which the write carried
-	Current  Token // which was issued last, as far as the database knows
+	Current  Token // which was issued last; 0 if there is none, or the role may not use the schema
 
-	cause error
+	isPromoted bool // or restored
+	cause      error
 }
 
 // Error describes the refusal.
 func (e *StaleError) Error() string {
-	if e.Token >= e.Current {
+	if e.isPromoted {
 		return fmt.Sprintf("fencing: write to %s refused: token %d of resource %q is stale, the server was promoted or the database restored since",
 			e.Table, e.Token, e.Resource)
+	}
+	if e.Current == 0 {
+		return fmt.Sprintf("fencing: write to %s refused: token %d of resource %q is stale", e.Table, e.Token, e.Resource)
 	}
 	return fmt.Sprintf("fencing: write to %s refused: token %d of resource %q is stale, the current one is %d",
 		e.Table, e.Token, e.Resource, e.Current)
@@ -101,11 +105,12 @@ func isNotInstalled(err *pgconn.PgError) bool {
 }
 
 // newStaleError reads the server's DETAIL, which is token=… current=…
-// resource=… table=…, the last two as JSON strings.
+// resource=… table=…, the last two as JSON strings. The second is told to those only
+// who may lock.
 func newStaleError(pgErr *pgconn.PgError, cause error) *StaleError {
-	e := &StaleError{cause: cause}
-	token, rest, _ := strings.Cut(strings.TrimPrefix(pgErr.Detail, "token="), " current=")
-	current, rest, _ := strings.Cut(rest, " resource=")
+	e := &StaleError{cause: cause, isPromoted: strings.Contains(pgErr.Hint, "promoted")}
+	tokens, rest, _ := strings.Cut(strings.TrimPrefix(pgErr.Detail, "token="), " resource=")
+	token, current, _ := strings.Cut(tokens, " current=")
 	e.Token, e.Current = parseToken(token), parseToken(current)
 	resource := json.NewDecoder(strings.NewReader(rest))
 	if resource.Decode(&e.Resource) == nil {

@@ -119,7 +119,7 @@ func TestStamp_acceptsTheLargestToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.guarded(t, "exports", "nightly")
-	b.exec(t, `INSERT INTO fencing.resource (name, mark) VALUES ('nightly', $1)`, int64(math.MaxInt64))
+	b.exec(t, `INSERT INTO fencing.resource (name, mark, epoch) VALUES ('nightly', $1, fencing.epoch())`, int64(math.MaxInt64))
 	require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
 		if err := fencing.Stamp(t.Context(), tx, "nightly", math.MaxInt64); err != nil {
 			return err

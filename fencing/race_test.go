@@ -12,7 +12,7 @@ import (
 
 // controls are triggers that look at the mark in a weaker way than the guard
 // does. They show that the races below are there to be lost.
-var controls = map[string]string{"plain read": ``, "key share": `FOR KEY SHARE`}
+var controls = map[string]string{"plain read": ``}
 
 const controlSQL = `CREATE FUNCTION control() RETURNS trigger LANGUAGE plpgsql AS $$
 DECLARE

@@ -16,10 +16,11 @@ const (
 	unguardSQL = "SELECT fencing.unguard($1::text::regclass)"
 	verifySQL  = "SELECT coalesce(target, ''), coalesce(resource, ''), coalesce(by_column, ''), coalesce(prefix, ''), coalesce(problem, ''), coalesce(fix, '') " +
 		"FROM fencing.verify() ORDER BY target, problem"
+	notesSQL = "SELECT * FROM fencing.notes()"
 )
 
 // stampText does what fencing.stamp does, where that would refuse nothing: $1 is a JSON
-// object with the token, and $2 the limit, in a spelling that is one of a setting and
+// object with the token, as that function writes it, and $2 the limit, in a spelling that is one of a setting and
 // one of an interval. It answers with no row, which is the cheapest.
 const (
 	stampName = "pgadvisory_stamp_1" // another text is to have another name
@@ -40,9 +41,9 @@ func beginCalling(resource string, token Token, maxIdleMillis int64) string {
 
 // beginExecuting begins a transaction and executes stampText.
 func beginExecuting(resource string, token Token, maxIdleMillis int64) string {
-	stamp := fmt.Sprintf(`'{"%s": %d}'`, resource, token)
+	stamp := fmt.Sprintf("'{\n\"%s\":%d}'", resource, token)
 	if !isPlain(resource) {
-		stamp = fmt.Sprintf("pg_catalog.jsonb_build_object(%s, %d)::pg_catalog.text", literal(resource), token)
+		stamp = fmt.Sprintf("pg_catalog.concat('{', pg_catalog.chr(10), pg_catalog.to_json(%s), ':%d}')", literal(resource), token)
 	}
 	return fmt.Sprintf("BEGIN; EXECUTE %s(%s, '%d ms')", stampName, stamp, maxIdleMillis)
 }

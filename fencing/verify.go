@@ -21,6 +21,8 @@ type Report struct {
 	// Problems are those of no table but of the installation: of the sequence,
 	// of the marks, of the functions, and that the database is a copy.
 	Problems []Problem
+	// Notes are what can't be promised on this server, although nothing is wrong.
+	Notes []string
 }
 
 // TableReport is how one guard is.
@@ -74,6 +76,15 @@ func Verify(ctx context.Context, db Querier) (*Report, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("fencing: verify: %w", Translate(err))
+	}
+	if rows, err = db.Query(ctx, notesSQL); err == nil {
+		report.Notes, err = pgx.CollectRows(rows, pgx.RowTo[string])
+	}
+	if err != nil {
+		return nil, fmt.Errorf("fencing: verify: %w", Translate(err))
+	}
+	if len(report.Notes) == 0 {
+		report.Notes = nil
 	}
 	return report, nil
 }

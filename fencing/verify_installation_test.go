@@ -43,31 +43,34 @@ var installationHarms = map[string]struct {
 		advice: `ALTER TABLE fencing.resource DISABLE ROW LEVEL SECURITY`,
 	},
 	"marks of another database": {
-		sql:  `SELECT fencing.rebase(); INSERT INTO fencing.resource (name, mark, timeline) SELECT 'x', 1, left(pg_walfile_name(pg_current_wal_insert_lsn()), 8)`,
+		sql:  `INSERT INTO fencing.resource (name, mark, epoch) VALUES ('x', 7, fencing.epoch())`,
 		what: "the table fencing.resource has marks that fencing.issue did not set here",
 	},
-	"marks of another database, for the next timeline": {
-		sql:  `SELECT fencing.rebase(); INSERT INTO fencing.resource (name, mark, timeline) VALUES ('x', 9::bigint << 43, '0000000A')`,
+	"marks of another database, after a rebase": {
+		sql:  `SELECT fencing.rebase(); INSERT INTO fencing.resource (name, mark, epoch) VALUES ('x', 7, fencing.epoch())`,
 		what: "the table fencing.resource has marks that fencing.issue did not set here",
 	},
-	"marks with no timeline": {
-		sql:  `INSERT INTO fencing.resource (name, mark, timeline) VALUES ('x', 1, '0000')`,
-		what: "the table fencing.resource has marks that fencing.issue did not set here",
+	"several marks": {
+		sql:  `INSERT INTO fencing.resource (name, mark) VALUES ('x', 7), ('x', 8)`,
+		what: "the table fencing.resource has several marks of one resource, of which only the highest should be",
 	},
-	"settings of a function":   {sql: `ALTER FUNCTION fencing.check_statement() RESET ALL`, what: "the function fencing.check_statement() lost its settings"},
-	"search path":              {sql: `ALTER FUNCTION fencing.check_rows() SET search_path = public`, what: "the function fencing.check_rows() lost its settings"},
-	"rights of a function":     {sql: `ALTER FUNCTION fencing.check_row() SECURITY INVOKER`, what: "the function fencing.check_row() lost its settings"},
-	"limit of a function":      {sql: `ALTER FUNCTION fencing.issue(text) RESET lock_timeout`, what: "the function fencing.issue(text) lost its settings"},
-	"rights of the record":     {sql: `ALTER FUNCTION fencing.record(regclass, text, name, text, boolean) SECURITY INVOKER`, what: "the function fencing.record(regclass,text,name,text,boolean) lost its settings"},
-	"owner of a function":      {sql: `ALTER FUNCTION fencing.check_statement() OWNER TO %s`, what: "the function fencing.check_statement() has another owner than the schema"},
-	"owner of the check":       {sql: `ALTER FUNCTION fencing.check_write(text, text, name, name) OWNER TO %s`, what: "the function fencing.check_write(text,text,name,name) has another owner than the schema"},
-	"copy of another server":   {sql: `UPDATE fencing.origin SET system_identifier = 1`, what: copyProblem},
-	"copy of another database": {sql: `UPDATE fencing.origin SET database = 1`, what: copyProblem},
+	"durability":                 {sql: `DROP TRIGGER make_durable ON fencing.resource`, what: durabilityProblem},
+	"durability in replica mode": {sql: `ALTER TABLE fencing.resource ENABLE TRIGGER make_durable`, what: durabilityProblem},
+	"settings of a function":     {sql: `ALTER FUNCTION fencing.check_statement() RESET ALL`, what: "the function fencing.check_statement() lost its settings"},
+	"search path":                {sql: `ALTER FUNCTION fencing.check_rows() SET search_path = public`, what: "the function fencing.check_rows() lost its settings"},
+	"rights of a function":       {sql: `ALTER FUNCTION fencing.check_row() SECURITY INVOKER`, what: "the function fencing.check_row() lost its settings"},
+	"limit of a function":        {sql: `ALTER FUNCTION fencing.issue(text) RESET lock_timeout`, what: "the function fencing.issue(text) lost its settings"},
+	"rights of the record":       {sql: `ALTER FUNCTION fencing.record(regclass, text, name, text, boolean) SECURITY INVOKER`, what: "the function fencing.record(regclass,text,name,text,boolean) lost its settings"},
+	"owner of a function":        {sql: `ALTER FUNCTION fencing.check_statement() OWNER TO %s`, what: "the function fencing.check_statement() has another owner than the schema"},
+	"owner of the check":         {sql: `ALTER FUNCTION fencing.check_write(text, text, name, name) OWNER TO %s`, what: "the function fencing.check_write(text,text,name,name) has another owner than the schema"},
+	"copy of another server":     {sql: `UPDATE fencing.origin SET system_identifier = 1`, what: copyProblem},
+	"copy of another database":   {sql: `UPDATE fencing.origin SET database = 1`, what: copyProblem},
 }
 
 const (
-	sequenceProblem = "the sequence fencing.token does not count one by one, or cycles, or counts too far"
-	marksProblem    = "the table fencing.resource has triggers, rules or row security: they can change or hide marks"
+	sequenceProblem   = "the sequence fencing.token does not count one by one, or cycles, or counts too far"
+	durabilityProblem = "the trigger make_durable of fencing.resource is not as it was made: a crash can forget a token that somebody has"
+	marksProblem      = "the table fencing.resource has triggers, rules or row security: they can change or hide marks"
 )
 
 func TestVerify_findsWhatHappenedToTheInstallation(t *testing.T) {

@@ -5,45 +5,146 @@
 CREATE SCHEMA IF NOT EXISTS fencing;
 
 CREATE SEQUENCE fencing.token AS bigint
-    MINVALUE 1 MAXVALUE 8796093022207 NO CYCLE CACHE 1;
+    MINVALUE 1 MAXVALUE 9007199254740991 NO CYCLE CACHE 1;
 COMMENT ON SEQUENCE fencing.token IS
-    'Low 43 bits of the tokens; fencing.issue puts the epoch above them. No table owns it, so that RESTART IDENTITY can''t reach it.';
+    'The numbers of tokens. No table owns it, so that RESTART IDENTITY can''t reach it. It ends where a double can no longer tell two numbers apart.';
 
+-- The name is in no unique index of its own, and the mark is in the key: while an
+-- old snapshot is open the server keeps each version of a row, and a search by the
+-- name alone would walk all of them. That a name has one row is the work of
+-- fencing.issue.
 CREATE TABLE fencing.resource (
-    name      text        COLLATE "C" PRIMARY KEY CHECK (name <> ''),
+    name      text        COLLATE "C" NOT NULL CHECK (name <> ''),
     mark      bigint      NOT NULL CHECK (mark > 0),
     raised_at timestamptz NOT NULL DEFAULT clock_timestamp(),
-    timeline  text        COLLATE "C" NOT NULL DEFAULT 'unknown' CHECK (timeline <> '')
-) WITH (fillfactor = 50);
+    epoch     text        COLLATE "C" NOT NULL DEFAULT 'unknown' CHECK (epoch <> ''),
+    PRIMARY KEY (name, mark)
+) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 1000);
 COMMENT ON TABLE fencing.resource IS
     'The mark of a resource is the token that was issued for it last. A write with any other token is refused.';
-COMMENT ON COLUMN fencing.resource.timeline IS
-    'That of the server when it issued the mark, as the names of WAL files have it, or unknown. Set by fencing.issue alone: while it is the current one, a write is checked for the mark only.';
+COMMENT ON COLUMN fencing.resource.epoch IS
+    'What fencing.epoch() was when the mark was issued, or unknown. A token is current only as long as that is the epoch of the server.';
+
+CREATE TABLE fencing.known_resource (
+    name text COLLATE "C" PRIMARY KEY
+);
+COMMENT ON TABLE fencing.known_resource IS
+    'The names for which a token was ever issued. By it, who issues a first one in an older snapshot learns that it is not the first.';
 
 CREATE TABLE fencing.origin (
     only_row          boolean PRIMARY KEY DEFAULT true CHECK (only_row),
-    epoch_base        bigint  NOT NULL DEFAULT 0 CHECK (epoch_base >= 0),
-    system_identifier bigint  NOT NULL,
-    database          oid     NOT NULL
+    epoch             text    COLLATE "C" NOT NULL DEFAULT 'unknown' CHECK (epoch <> ''),
+    system_identifier bigint,
+    database          oid     NOT NULL,
+    since             timestamptz NOT NULL DEFAULT clock_timestamp()
 );
 COMMENT ON TABLE fencing.origin IS
     'Where the tokens are issued. In a copy of the database it still names the original, and fencing.verify() says so.';
-INSERT INTO fencing.origin (system_identifier, database)
-SELECT (pg_control_system()).system_identifier, oid FROM pg_database WHERE datname = current_database();
+COMMENT ON COLUMN fencing.origin.epoch IS
+    'What fencing.epoch() was at the installation, or unknown after fencing.rebase(): a resource without a mark has never had one only if it is still the same.';
+
+-- The timeline of the server grows with each promotion. Some managed services
+-- don't let it be read. Whether this one does is found out by a call, since the
+-- catalogs of those services are not reliable. pg_control_checkpoint is no
+-- substitute: it is late after a promotion.
+--
+-- pg_walfile_name is immutable for the planner, which is right: the timeline of a
+-- server that takes writes does not change, and a standby answers with an error.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.choose_epoch_source() RETURNS text
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    source text := 'timeline';
+    body   text := 'SELECT pg_catalog.left(pg_catalog.pg_walfile_name(''0/1''::pg_catalog.pg_lsn), 8)';
+BEGIN
+    BEGIN
+        EXECUTE body;
+    EXCEPTION WHEN feature_not_supported OR object_not_in_prerequisite_state OR insufficient_privilege OR undefined_function THEN
+        source := 'constant';
+        body := 'SELECT ''constant''::pg_catalog.text';
+    END;
+    EXECUTE format('CREATE OR REPLACE FUNCTION fencing.chosen_epoch() RETURNS text LANGUAGE sql STABLE AS %L', body);
+    RETURN source;
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.choose_epoch_source() IS
+    'Finds out where the epoch can be had: timeline, or constant where the server does not tell its timeline. To be called by the owner of the schema when that has changed; fencing.rebase() does it too.';
+-- +goose StatementBegin
+DO $$ BEGIN PERFORM fencing.choose_epoch_source(); END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.chosen_epoch() IS
+    'The epoch from the source that fencing.choose_epoch_source() has chosen. It fails if that has gone since; fencing.epoch() does not.';
 
 -- +goose StatementBegin
-CREATE FUNCTION fencing.epoch() RETURNS bigint
+CREATE FUNCTION fencing.epoch() RETURNS text
 LANGUAGE plpgsql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    -- Not of pg_control_checkpoint, which is late after a promotion.
-    RETURN coalesce((SELECT o.epoch_base FROM fencing.origin o), 0)
-        + ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint - 1;
+    RETURN fencing.chosen_epoch();
+EXCEPTION WHEN feature_not_supported OR object_not_in_prerequisite_state OR insufficient_privilege OR undefined_function THEN
+    RETURN 'constant';
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.epoch() IS
-    'Stands in the high bits of the tokens. It grows with each promotion, because the timeline does, so that a standby that lost the last tokens does not issue them again.';
+    'Another text after each promotion of a standby: the timeline. It is constant where the server does not tell that; a promotion alone then makes no token stale.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.epoch_source() RETURNS text
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE fencing.epoch() WHEN 'constant' THEN 'constant' ELSE 'timeline' END
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.epoch_source() IS
+    'Where the epoch comes from: timeline or constant.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.notes() RETURNS SETOF text
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT 'the server does not tell its timeline: a promotion alone makes no token stale, only the next one that is drawn for the resource; '
+        || 'after one that lost transactions SELECT fencing.rebase() makes all of them stale'
+    WHERE fencing.epoch_source() = 'constant'
+$$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.notes() IS
+    'What fencing can''t promise on this server, although the installation is whole.';
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.system_identifier() RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN (SELECT c.system_identifier FROM pg_control_system() c);
+EXCEPTION WHEN feature_not_supported OR object_not_in_prerequisite_state OR insufficient_privilege OR undefined_function THEN
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.system_identifier() IS
+    'Of the server, or NULL where it does not tell.';
+
+INSERT INTO fencing.origin (epoch, system_identifier, database)
+SELECT fencing.epoch(), fencing.system_identifier(), d.oid FROM pg_catalog.pg_database d WHERE d.datname = pg_catalog.current_database();
+
+-- A token that no other server, promoted from the same original, issues for the
+-- resource. That it is unique is what keeps the holders of the other out: 36 random
+-- bits, which setseed doesn't reach. That it is above the tokens of before is the
+-- clock's: microseconds, below 2^53 until the year 2311.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.token_of_new_epoch(mark bigint) RETURNS bigint
+LANGUAGE sql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT greatest(mark, (extract(epoch FROM clock_timestamp() - timestamptz '2026-01-01 00:00:00+00') * 1000000)::bigint, 0) + 1
+        + ('x' || left(replace(gen_random_uuid()::text, '-', ''), 9))::bit(36)::bigint
+$$;
+-- +goose StatementEnd
 
 -- +goose StatementBegin
 CREATE FUNCTION fencing.issue(resource text) RETURNS bigint
@@ -55,7 +156,7 @@ DECLARE
     -- A collation that takes texts for equal would make one number of them.
     lock_key  bigint := hashtextextended(resource COLLATE "C", 0);
     write_key bigint := hashtextextended(resource COLLATE "C", 1);
-    timeline  text   := left(pg_walfile_name(pg_current_wal_insert_lsn()), 8);
+    now_epoch text   := fencing.epoch();
     token     bigint;
 BEGIN
     IF resource = '' THEN
@@ -63,39 +164,43 @@ BEGIN
     ELSIF octet_length(resource) > 2000 THEN
         RAISE EXCEPTION 'the name of a resource can have 2000 bytes at most; this one has %', octet_length(resource) USING ERRCODE = '22001';
     END IF;
-    -- Nobody may supersede a holder without its lock: the lock is granted once
-    -- more to the session that has it, and to no other while one has it. It is
-    -- kept until the mark is committed.
-    IF NOT pg_try_advisory_xact_lock(lock_key) THEN
-        RAISE EXCEPTION 'another session holds the lock of resource %', to_json(resource) USING
-            ERRCODE = '55006',
-            HINT = format('Take it first: SELECT CASE WHEN pg_try_advisory_lock(%s) THEN fencing.issue(%L) END.', lock_key, resource);
-    END IF;
     -- In a transaction block the writers of the resource wait for its end.
     IF current_setting('idle_in_transaction_session_timeout') = '0' THEN
         PERFORM set_config('idle_in_transaction_session_timeout', '60000', true);
     END IF;
 
-    -- A token is worth nothing before its mark is durable, whatever the role
-    -- is set to otherwise.
-    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-
+    -- What a block with an EXCEPTION clause locks belongs to the transaction.
+    -- Otherwise it would be the cursor's whose FETCH calls this, and a cursor that
+    -- fails gives it back before the transaction ends.
     BEGIN
+        -- Nobody may supersede a holder without its lock: the lock is granted once
+        -- more to the session that has it, and to no other while one has it. It is
+        -- kept until the mark is committed.
+        IF NOT pg_try_advisory_xact_lock(lock_key) THEN
+            RAISE EXCEPTION 'another session holds the lock of resource %', to_json(resource) USING
+                ERRCODE = '55006',
+                HINT = format('Take it first: SELECT CASE WHEN pg_try_advisory_lock(%s) THEN fencing.issue(%L) END.', lock_key, resource);
+        END IF;
         -- Waits for the open transactions in which an earlier holder writes:
         -- they share this lock.
         PERFORM pg_advisory_xact_lock(write_key);
-        -- The epoch is that of fencing.epoch. Either fencing.rebase waits until the
-        -- mark is committed, or this waits for it, and reads what it has left: the
-        -- tables are locked before the snapshot is taken, but for one that is older.
-        -- Above the old mark the token heals a sequence that was set back.
-        INSERT INTO fencing.resource AS r (name, mark, timeline) VALUES (resource COLLATE "C",
-            (coalesce((SELECT o.epoch_base FROM fencing.origin o), 0) + ('x' || timeline)::bit(32)::bigint - 1) << 43 | nextval('fencing.token'),
-            CASE WHEN current_setting('transaction_isolation') = 'read committed' THEN timeline ELSE 'unknown' END)
-        ON CONFLICT (name) DO UPDATE
-            SET mark = greatest(excluded.mark, r.mark + 1), raised_at = clock_timestamp(), timeline = excluded.timeline
-        RETURNING mark INTO token;
+        LOOP
+            -- Either fencing.rebase waits until the mark is committed, or this waits
+            -- for it, and reads what it has left: the tables are locked before the
+            -- snapshot is taken, but for one that is older, and that fails here.
+            -- Above the old mark the token heals a sequence that was set back.
+            UPDATE fencing.resource r SET
+                mark = CASE WHEN last.epoch = now_epoch THEN greatest(nextval('fencing.token'), last.mark + 1)
+                    ELSE fencing.token_of_new_epoch(last.mark) END,
+                epoch = now_epoch, raised_at = clock_timestamp()
+              FROM (SELECT o.ctid AS version, o.mark, o.epoch FROM fencing.resource o
+                     WHERE o.name = issue.resource COLLATE "C" ORDER BY o.mark DESC LIMIT 1) last
+             WHERE r.ctid = last.version
+            RETURNING r.mark INTO token;
+            EXIT WHEN found;
+            token := fencing.issue_first(resource, now_epoch);
+            EXIT WHEN token IS NOT NULL;
+        END LOOP;
     EXCEPTION WHEN lock_not_available THEN
         -- One of the sessions that it waits for; none for a prepared transaction, or if
         -- it was the table that was locked.
@@ -112,6 +217,78 @@ END $$;
 COMMENT ON FUNCTION fencing.issue(text) IS
     'Draws the next token of a resource for the session that holds its advisory lock, and raises the mark. 0 or below is no token: a transaction in which an earlier holder has written is still open, in the session whose PID is the negated number, or was prepared, or the marks are locked, as by fencing.rebase; call again. Call it outside of a transaction block: the mark is raised when it commits.';
 
+-- The first token of a resource, or NULL if somebody has just changed its mark. It
+-- runs with the rights and settings of fencing.issue.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.issue_first(resource text, epoch text) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    is_new boolean;
+    token  bigint;
+BEGIN
+    -- A snapshot that is older than the first token of the resource, or than a
+    -- fencing.rebase, fails to serialize in these two.
+    INSERT INTO fencing.known_resource (name) VALUES (resource COLLATE "C") ON CONFLICT DO NOTHING;
+    is_new := found;
+    IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
+        PERFORM FROM fencing.origin o FOR SHARE;
+    END IF;
+    INSERT INTO fencing.resource (name, mark, epoch)
+    SELECT resource COLLATE "C", CASE WHEN is_new AND EXISTS (SELECT FROM fencing.origin o WHERE o.epoch = issue_first.epoch)
+            THEN nextval('fencing.token') ELSE fencing.token_of_new_epoch(0) END, epoch
+     WHERE NOT EXISTS (SELECT FROM fencing.resource r WHERE r.name = issue_first.resource COLLATE "C")
+    RETURNING mark INTO token;
+    RETURN token;
+END $$;
+-- +goose StatementEnd
+
+-- A token is worth nothing before its mark is durable, whatever the role is set
+-- to otherwise. What fencing.issue sets, a function around it may take back;
+-- this runs at the commit.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.make_durable() RETURNS trigger
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    IF current_query() ~* '(^|;)(\s|--[^\n]*\n|/\*.*?\*/)*prepare(\s|--[^\n]*\n|/\*.*?\*/)+transaction\M' THEN
+        RAISE EXCEPTION 'a transaction that has drawn a token can''t be prepared' USING
+            ERRCODE = '0A000',
+            DETAIL = 'Until it was committed or rolled back nobody could lock the resource or write to what is guarded for it.',
+            HINT = 'Draw the token in a transaction of its own.';
+    END IF;
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+CREATE CONSTRAINT TRIGGER make_durable AFTER INSERT OR UPDATE ON fencing.resource
+    DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fencing.make_durable();
+ALTER TABLE fencing.resource ENABLE ALWAYS TRIGGER make_durable;
+
+-- The token for which this transaction is stamped, or NULL. fencing.stamp begins
+-- each stamp on a line of its own, which a name in JSON can't contain, so that one is
+-- found without reading all of them; what else was set is read as JSON.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.stamped(resource text) RETURNS bigint
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    stamps text := current_setting('fencing.stamps', true);
+    token  text := left(split_part(stamps, E'\n' || to_json(resource) || ':', 2), 20);
+BEGIN
+    IF token <> '' THEN
+        RETURN split_part(split_part(token, ',', 1), '}', 1);
+    END IF;
+    RETURN nullif(stamps, '')::jsonb ->> resource;
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.stamped(text) IS
+    'The token for which this transaction is stamped for the resource; NULL if for none.';
+
 -- +goose StatementBegin
 CREATE FUNCTION fencing.stamp(resource text, token bigint, max_idle interval DEFAULT '1 minute') RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -120,12 +297,13 @@ AS $$
 DECLARE
     idle_limit  text := current_setting('idle_in_transaction_session_timeout');
     stamps      text := current_setting('fencing.stamps', true);
+    name        text := E'\n' || to_json(resource) || ':';
     max_idle_ms bigint := extract(epoch FROM max_idle) * 1000;
 BEGIN
     -- In most cases this is the first stamp, and there is no limit. What follows would
     -- do the same, for more.
     IF coalesce(stamps, '') = '' AND idle_limit = '0' AND resource <> '' AND token > 0 AND max_idle_ms BETWEEN 1 AND 2147483647 THEN
-        PERFORM set_config('fencing.stamps', json_build_object(resource, token)::text, true),
+        PERFORM set_config('fencing.stamps', '{' || name || token || '}', true),
             set_config('idle_in_transaction_session_timeout', max_idle_ms::text, true);
         RETURN;
     END IF;
@@ -141,7 +319,16 @@ BEGIN
         RAISE EXCEPTION 'max_idle must be positive' USING ERRCODE = '22023';
     END IF;
     max_idle_ms := least(max_idle_ms, 2147483647); -- the most that the setting takes
-    PERFORM set_config('fencing.stamps', (coalesce(nullif(stamps, ''), '{}')::jsonb || jsonb_build_object(resource, token))::text, true);
+    IF coalesce(stamps, '') = '' THEN
+        stamps := '{' || name || token || '}';
+    ELSIF starts_with(stamps, E'{\n') AND strpos(stamps, name) = 0 THEN
+        -- To read all of them for each would take the square of their number.
+        stamps := '{' || name || token || ',' || substr(stamps, 2);
+    ELSE
+        stamps := (SELECT '{' || string_agg(E'\n' || to_json(s.key) || ':' || s.value, ',') || '}'
+            FROM jsonb_each_text(stamps::jsonb || jsonb_build_object(resource, token)) s);
+    END IF;
+    PERFORM set_config('fencing.stamps', stamps, true);
     -- The next holder waits for the writes of this transaction.
     IF idle_limit = '0' OR extract(epoch FROM idle_limit::interval) * 1000 > max_idle_ms THEN
         PERFORM set_config('idle_in_transaction_session_timeout', max_idle_ms::text, true);
@@ -156,34 +343,27 @@ CREATE FUNCTION fencing.rebase() RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    highest bigint;
 BEGIN
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         RAISE EXCEPTION 'fencing.rebase can''t see all marks in %', current_setting('transaction_isolation') USING
             ERRCODE = '25001',
             HINT = 'Call it in a transaction of its own: BEGIN ISOLATION LEVEL READ COMMITTED; SELECT fencing.rebase(); COMMIT.';
     END IF;
-    -- What was drawn without the new base is marked before this is granted, and who
-    -- has checked a mark in an older snapshot is done. All rows are written, so that
-    -- such a snapshot fails to serialize from then on.
+    -- What was drawn before is marked before this is granted, and who has checked a
+    -- mark in an older snapshot is done. All rows are written, so that such a
+    -- snapshot fails to serialize from then on. A restore of the schema alone leaves
+    -- the tables empty.
     LOCK TABLE fencing.resource IN EXCLUSIVE MODE;
-    UPDATE fencing.resource SET timeline = DEFAULT;
-    highest := (SELECT coalesce(max(r.mark), 0) >> 43 FROM fencing.resource r);
-    -- Not by one: the original may have been promoted since, or before, without
-    -- a token from then in a mark. A restore of the schema alone leaves the table
-    -- empty.
-    INSERT INTO fencing.origin AS o (epoch_base, system_identifier, database)
-    SELECT greatest(highest - coalesce(fencing.epoch(), highest), 0) + 1000, (pg_control_system()).system_identifier, d.oid
-      FROM pg_database d WHERE d.datname = current_database()
+    UPDATE fencing.resource SET epoch = DEFAULT;
+    INSERT INTO fencing.origin AS o (epoch, system_identifier, database)
+    SELECT 'unknown', fencing.system_identifier(), d.oid FROM pg_database d WHERE d.datname = current_database()
     ON CONFLICT (only_row) DO UPDATE SET
-        epoch_base = o.epoch_base + excluded.epoch_base,
-        system_identifier = excluded.system_identifier,
-        database = excluded.database;
+        epoch = excluded.epoch, system_identifier = excluded.system_identifier, database = excluded.database, since = excluded.since;
+    PERFORM fencing.choose_epoch_source();
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.rebase() IS
-    'Puts the tokens that are issued from now on above all that the original of this copy issues before a thousand promotions. To be called once in a database that was restored from a dump, by the owner of the schema.';
+    'Makes all tokens of before stale, and those that are issued from now on different from all that another copy of this database issues. To be called once in a database that was restored from a dump, by the owner of the schema.';
 
 -- +goose StatementBegin
 CREATE FUNCTION fencing.grant_to(role regrole) RETURNS void
@@ -240,8 +420,9 @@ COMMENT ON FUNCTION fencing.version() IS
     'The number of the last migration, whichever tool has run it.';
 
 -- Whoever may use the schema may read; USAGE on it comes from grant_to.
-GRANT SELECT ON fencing.resource, fencing.origin TO PUBLIC;
-REVOKE ALL ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval), fencing.rebase() FROM PUBLIC;
+GRANT SELECT ON fencing.resource, fencing.origin, fencing.token TO PUBLIC;
+REVOKE ALL ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval), fencing.rebase(),
+    fencing.choose_epoch_source(), fencing.issue_first(text, text), fencing.token_of_new_epoch(bigint) FROM PUBLIC;
 
 -- +goose Down
 
@@ -250,10 +431,20 @@ DROP FUNCTION fencing.revoke_from(regrole);
 DROP FUNCTION fencing.grant_to(regrole);
 DROP FUNCTION fencing.rebase();
 DROP FUNCTION fencing.stamp(text, bigint, interval);
+DROP FUNCTION fencing.stamped(text);
 DROP FUNCTION fencing.issue(text);
-DROP FUNCTION fencing.epoch();
+DROP FUNCTION fencing.issue_first(text, text);
+DROP FUNCTION fencing.token_of_new_epoch(bigint);
 DROP TABLE fencing.origin;
+DROP TABLE fencing.known_resource;
 DROP TABLE fencing.resource;
+DROP FUNCTION fencing.make_durable();
+DROP FUNCTION fencing.system_identifier();
+DROP FUNCTION fencing.notes();
+DROP FUNCTION fencing.epoch_source();
+DROP FUNCTION fencing.epoch();
+DROP FUNCTION fencing.chosen_epoch();
+DROP FUNCTION fencing.choose_epoch_source();
 DROP SEQUENCE fencing.token;
 
 -- Down of this package drops the schema itself, with the table in it.

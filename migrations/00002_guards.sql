@@ -14,15 +14,51 @@ COMMENT ON TABLE fencing.guarded IS
 GRANT SELECT ON fencing.guarded TO PUBLIC;
 
 -- What logical replication applies was written, and checked, where it comes
--- from. pg_stat_activity hides the type of a backend from other roles.
+-- from. pg_stat_activity hides the type of a backend from other roles. Where the
+-- subscriptions can't be seen, nothing counts as applied.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.is_applied() RETURNS boolean
+LANGUAGE plpgsql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN current_setting('session_replication_role') = 'replica'
+        AND EXISTS (SELECT FROM pg_stat_get_subscription(NULL) s WHERE s.pid = pg_backend_pid());
+EXCEPTION WHEN feature_not_supported OR object_not_in_prerequisite_state OR insufficient_privilege OR undefined_function THEN
+    RETURN false;
+END $$;
+-- +goose StatementEnd
+
+-- Whether the writer may be told the current token. A role that can only write to
+-- the table could otherwise learn it from a refusal, and use it. The role is that of
+-- the session, because the functions that check run as the owner of the schema.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.may_know() RETURNS boolean
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
 AS $$
-    SELECT current_setting('session_replication_role') = 'replica'
-        AND EXISTS (SELECT FROM pg_stat_get_subscription(NULL) s WHERE s.pid = pg_backend_pid())
+    SELECT EXISTS (SELECT FROM pg_roles r
+        WHERE r.rolname = coalesce(nullif(current_setting('role'), 'none'), session_user) AND has_schema_privilege(r.oid, 'fencing', 'USAGE'))
 $$;
+-- +goose StatementEnd
+
+-- Takes the lock that keeps a new holder from raising the mark until the end of the
+-- transaction. What a block with an EXCEPTION clause locks belongs to the
+-- transaction. Otherwise it would be the cursor's whose FETCH writes, and a cursor
+-- that fails gives it back while an earlier FETCH's rows stay.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.share_writing(resources text[]) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    resource text;
+BEGIN
+    FOREACH resource IN ARRAY resources LOOP
+        PERFORM pg_advisory_xact_lock_shared(hashtextextended(resource COLLATE "C", 1));
+    END LOOP;
+EXCEPTION WHEN SQLSTATE 'LF000' THEN -- never
+    RAISE;
+END $$;
 -- +goose StatementEnd
 
 -- The check itself. It runs with the rights and the search_path of the trigger
@@ -32,58 +68,66 @@ CREATE FUNCTION fencing.check_write(resource text, operation text, table_schema 
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    token   bigint := (nullif(current_setting('fencing.stamps', true), '')::jsonb ->> resource)::bigint;
-    mark    bigint;
-    base    bigint;
-    is_past boolean;
+    target     text    := format('%I.%I', table_schema, table_name);
+    token      bigint  := fencing.stamped(resource);
+    now_epoch  text    := fencing.epoch();
+    is_fresh   boolean := current_setting('transaction_isolation') IN ('read committed', 'read uncommitted');
+    last       record; -- the mark
+    is_changed boolean; -- was the server promoted or the database rebased since the installation?
+    is_past    boolean;
+    current    text;
 BEGIN
     IF token IS NULL THEN
         IF fencing.is_applied() THEN
             RETURN;
         END IF;
-        RAISE EXCEPTION '% on %.% refused: the transaction is not stamped for resource %',
-            operation, quote_ident(table_schema), quote_ident(table_name), to_json(resource) USING
+        RAISE EXCEPTION '% on % refused: the transaction is not stamped for resource %', operation, target, to_json(resource) USING
             ERRCODE = 'LF002', SCHEMA = table_schema, TABLE = table_name,
             DETAIL = format('resource=%s', to_json(resource)),
             HINT = format('Hold the resource''s lock and begin the transaction with SELECT fencing.stamp(%L, token).', resource);
     END IF;
-    -- Until the end of the transaction no new holder can raise the mark.
-    PERFORM pg_advisory_xact_lock_shared(hashtextextended(resource COLLATE "C", 1));
-    IF current_setting('transaction_isolation') IN ('read committed', 'read uncommitted') THEN
+    PERFORM fencing.share_writing(ARRAY[resource]);
+    IF is_fresh THEN
         -- This statement sees what was committed before the lock was granted.
-        SELECT r.mark, (SELECT o.epoch_base FROM fencing.origin o) INTO mark, base FROM fencing.resource r WHERE r.name = resource COLLATE "C";
+        SELECT r.mark, r.epoch INTO last FROM fencing.resource r WHERE r.name = resource COLLATE "C" ORDER BY r.mark DESC LIMIT 1;
     ELSE
         -- A snapshot that is older than the mark fails to serialize here. No
         -- weaker row lock does that.
-        SELECT r.mark, (SELECT o.epoch_base FROM fencing.origin o) INTO mark, base FROM fencing.resource r WHERE r.name = resource COLLATE "C" FOR SHARE;
-        IF mark IS NULL THEN
-            -- So does this, if the resource's first mark is newer. The refusal
-            -- below takes it back.
-            INSERT INTO fencing.resource (name, mark) VALUES (resource COLLATE "C", 1) ON CONFLICT DO NOTHING;
-        END IF;
+        SELECT r.mark, r.epoch INTO last FROM fencing.resource r WHERE r.name = resource COLLATE "C" ORDER BY r.mark DESC LIMIT 1 FOR SHARE;
     END IF;
-    IF mark IS NULL THEN
-        SELECT o.epoch_base INTO base FROM fencing.origin o;
+    IF token = last.mark AND last.epoch = now_epoch THEN
+        RETURN;
+    END IF;
+
+    is_changed := NOT EXISTS (SELECT FROM fencing.origin o WHERE o.epoch = now_epoch);
+    -- A snapshot that is older than the first mark does not see it, and there is no
+    -- row to serialize with. Was the token issued since? Not if the sequence has not
+    -- come so far, nor, where numbers are taken from the clock, if it is too low.
+    IF last.mark IS NULL AND NOT is_fresh AND token > 0 AND (CASE WHEN is_changed THEN token > fencing.token_of_new_epoch(0) - (1::bigint << 37)
+        ELSE token <= (SELECT s.last_value FROM fencing.token s) END)
+    THEN
+        RAISE EXCEPTION '% on % refused: this transaction sees no token of resource %', operation, target, to_json(resource) USING
+            ERRCODE = '40001', SCHEMA = table_schema, TABLE = table_name,
+            DETAIL = format('token=%s resource=%s', token, to_json(resource)),
+            HINT = 'If the token was issued after the transaction began, begin anew. If not, it is none of this resource.';
     END IF;
     -- The locks of before a promotion are gone, and of the holders of then a
     -- standby that lost the last marks can't tell who was superseded.
-    is_past := token > 0 AND token >> 43 < coalesce(base, 0)
-        + ('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::bigint - 1;
-    IF NOT is_past AND (mark IS NULL OR token > mark) THEN
-        RAISE EXCEPTION '% on %.% refused: token % was never issued for resource %',
-            operation, quote_ident(table_schema), quote_ident(table_name), token, to_json(resource) USING
-            ERRCODE = 'LF003', SCHEMA = table_schema, TABLE = table_name,
-            DETAIL = format('token=%s current=%s resource=%s', token, coalesce(mark, 0), to_json(resource)),
-            HINT = 'Stamp with the token that fencing.issue returned when the lock was granted.';
-    ELSIF is_past OR token < mark THEN
-        RAISE EXCEPTION '% on %.% refused: token % of resource % is stale, the current one is %',
-            operation, quote_ident(table_schema), quote_ident(table_name), token, to_json(resource), coalesce(mark, 0) USING
-            ERRCODE = 'LF001', SCHEMA = table_schema, TABLE = table_name,
-            DETAIL = format('token=%s current=%s resource=%s table=%s', token, coalesce(mark, 0), to_json(resource),
-                to_json(format('%I.%I', table_schema, table_name))),
-            HINT = CASE WHEN is_past AND token >= coalesce(mark, 0) THEN 'The lock was lost when the server was promoted or the database restored.'
-                ELSE 'The lock was lost and another holder has it or had it since.' END || ' Give up this work, or take the lock again for a new token.';
+    is_past := token > 0 AND CASE WHEN last.mark IS NULL OR token > last.mark THEN is_changed ELSE last.epoch <> now_epoch END;
+    IF fencing.may_know() THEN
+        current := coalesce(last.mark, 0)::text;
     END IF;
+    IF NOT is_past AND (last.mark IS NULL OR token > last.mark) THEN
+        RAISE EXCEPTION '% on % refused: token % was never issued for resource %', operation, target, token, to_json(resource) USING
+            ERRCODE = 'LF003', SCHEMA = table_schema, TABLE = table_name,
+            DETAIL = concat_ws(' ', 'token=' || token, 'current=' || current, 'resource=' || to_json(resource)),
+            HINT = 'Stamp with the token that fencing.issue returned when the lock was granted.';
+    END IF;
+    RAISE EXCEPTION '% on % refused: token % of resource % is stale%', operation, target, token, to_json(resource), coalesce(', the current one is ' || current, '') USING
+        ERRCODE = 'LF001', SCHEMA = table_schema, TABLE = table_name,
+        DETAIL = concat_ws(' ', 'token=' || token, 'current=' || current, 'resource=' || to_json(resource), 'table=' || to_json(target)),
+        HINT = CASE WHEN is_past AND token >= coalesce(last.mark, 0) THEN 'The lock was lost when the server was promoted or the database restored.'
+            ELSE 'The lock was lost and another holder has it or had it since.' END || ' Give up this work, or take the lock again for a new token.';
 END $$;
 -- +goose StatementEnd
 
@@ -93,17 +137,23 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    token text := nullif(current_setting('fencing.stamps', true), '')::json ->> tg_argv[0];
+    -- As fencing.stamped has it.
+    token text := split_part(split_part(left(split_part(current_setting('fencing.stamps', true), E'\n' || to_json(tg_argv[0]) || ':', 2), 20), ',', 1), '}', 1);
+    locked boolean; -- an assignment costs less than PERFORM
 BEGIN
     -- What fencing.check_write allows is allowed here in most cases, for less: it
-    -- is paid for by every statement.
-    IF token IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
-        PERFORM pg_advisory_xact_lock_shared(hashtextextended(tg_argv[0] COLLATE "C", 1));
-        PERFORM FROM fencing.resource r WHERE r.name = tg_argv[0] COLLATE "C" AND r.mark = token::bigint
-            AND starts_with(pg_walfile_name(pg_current_wal_insert_lsn()), r.timeline);
-        IF found THEN
-            RETURN NULL;
-        END IF;
+    -- is paid for by every statement. The lock is that of fencing.share_writing.
+    IF token <> '' AND current_setting('transaction_isolation') = 'read committed' THEN
+        BEGIN
+            locked := pg_advisory_xact_lock_shared(hashtextextended(tg_argv[0] COLLATE "C", 1)) IS NULL;
+            IF EXISTS (SELECT FROM fencing.resource r
+                WHERE r.name = tg_argv[0] COLLATE "C" AND r.mark = token::bigint AND r.epoch = fencing.chosen_epoch())
+            THEN
+                RETURN NULL;
+            END IF;
+        EXCEPTION WHEN feature_not_supported OR object_not_in_prerequisite_state OR insufficient_privilege OR undefined_function THEN
+            NULL; -- the epoch has another source by now
+        END;
     END IF;
     PERFORM fencing.check_write(tg_argv[0], tg_op, tg_table_schema, tg_table_name);
     RETURN NULL;
@@ -131,8 +181,8 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- Where a column names the resource: after the statement, once for each
--- resource among its rows.
+-- Where a column names the resource: after the statement, for the resources among
+-- its rows.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.check_rows() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
@@ -144,7 +194,7 @@ DECLARE
         WHEN 'INSERT' THEN format('SELECT DISTINCT %s FROM fencing_new', named)
         WHEN 'DELETE' THEN format('SELECT DISTINCT %s FROM fencing_old', named)
         ELSE format('SELECT %1$s FROM fencing_old UNION SELECT %1$s FROM fencing_new', named) END;
-    value text;
+    names text[];
 BEGIN
     -- Of a trigger without transition tables, a view of the session's own would
     -- be read in their place, with the rights of this function.
@@ -153,27 +203,51 @@ BEGIN
             ERRCODE = '42710',
             HINT = 'Drop it, or give it another name.';
     END IF;
-    FOR value IN EXECUTE rows || ' ORDER BY value' LOOP
-        PERFORM fencing.check_value(value, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
-    END LOOP;
+    EXECUTE format('SELECT array_agg(v.value ORDER BY v.value) FROM (%s) v', rows) INTO names;
+    IF names IS NOT NULL THEN
+        PERFORM fencing.check_values(names, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
+    END IF;
     RETURN NULL;
 END $$;
 -- +goose StatementEnd
 
+-- Checks the resources that values of a column name; they are different, in order,
+-- and may be NULL for none. What fencing.check_write allows is allowed here in most
+-- cases, for all of them at once.
 -- +goose StatementBegin
-CREATE FUNCTION fencing.check_value(value text, by_column text, prefix text, operation text, table_schema name, table_name name) RETURNS void
+CREATE FUNCTION fencing.check_values(vals text[], by_column text, prefix text, operation text, table_schema name, table_name name) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
+DECLARE
+    resources text[];
+    stamps    jsonb;
+    resource  text;
+    is_passed boolean := false;
 BEGIN
-    IF coalesce(prefix || value, '') = '' THEN
-        IF fencing.is_applied() THEN
-            RETURN;
-        END IF;
+    resources := ARRAY(SELECT prefix || v.value FROM unnest(vals) WITH ORDINALITY AS v (value, number)
+        WHERE prefix || v.value <> '' ORDER BY v.number);
+    stamps := nullif(current_setting('fencing.stamps', true), '')::jsonb;
+    IF stamps IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
+        PERFORM fencing.share_writing(resources);
+        BEGIN
+            -- Not as another NOT EXISTS: that could be planned to read all marks.
+            is_passed := NOT EXISTS (SELECT FROM unnest(resources) AS n (name) WHERE (
+                SELECT true FROM fencing.resource r WHERE r.name = n.name COLLATE "C"
+                    AND r.mark = (stamps ->> n.name)::bigint AND r.epoch = fencing.chosen_epoch()) IS NULL);
+        EXCEPTION WHEN feature_not_supported OR object_not_in_prerequisite_state OR insufficient_privilege OR undefined_function THEN
+            NULL; -- the epoch has another source by now
+        END;
+    END IF;
+    IF NOT is_passed THEN
+        FOREACH resource IN ARRAY resources LOOP
+            PERFORM fencing.check_write(resource, operation, table_schema, table_name);
+        END LOOP;
+    END IF;
+    IF cardinality(resources) < cardinality(vals) AND NOT fencing.is_applied() THEN
         RAISE EXCEPTION '% on %.% refused: a row names no resource', operation, quote_ident(table_schema), quote_ident(table_name) USING
             ERRCODE = 'LF002', SCHEMA = table_schema, TABLE = table_name, COLUMN = by_column,
             HINT = format('Give %I a value: it names the resource whose holder may write the row.', by_column);
     END IF;
-    PERFORM fencing.check_write(prefix || value, operation, table_schema, table_name);
 END $$;
 -- +goose StatementEnd
 
@@ -186,6 +260,7 @@ LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
+    vals   text[] := '{}';
     value  text;
     of_row text;
 BEGIN
@@ -196,12 +271,13 @@ BEGIN
     of_row := 'SELECT ' || fencing.text_of(tg_relid, tg_argv[0], '($1).');
     IF tg_op <> 'INSERT' THEN
         EXECUTE of_row USING old INTO value;
-        PERFORM fencing.check_value(value, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
+        vals := ARRAY[value];
     END IF;
     IF tg_op <> 'DELETE' THEN
         EXECUTE of_row USING new INTO value;
-        PERFORM fencing.check_value(value, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
+        vals := vals || value;
     END IF;
+    PERFORM fencing.check_values(ARRAY(SELECT DISTINCT v.value COLLATE "C" FROM unnest(vals) AS v (value) ORDER BY 1), tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
     IF tg_when = 'BEFORE' THEN
         RETURN new;
     END IF;
@@ -231,14 +307,21 @@ SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
     resource text := tg_argv[0];
+    stamps   text := current_setting('fencing.stamps', true);
+    token    text;
 BEGIN
     IF tg_nargs = 2 THEN
         -- As fencing.text_of has it, which the writer may not be allowed to call.
         EXECUTE format('SELECT $2 || format(''%%s'', ($1).%I)', tg_argv[0])
             USING new, tg_argv[1] INTO resource;
     END IF;
-    -- Without a stamp, as in logical replication, the row stays as it came.
-    new.fencing_token := coalesce((nullif(current_setting('fencing.stamps', true), '')::jsonb ->> resource)::bigint, new.fencing_token);
+    -- As fencing.stamped has it. Without a stamp, as in logical replication, the row
+    -- stays as it came.
+    token := split_part(split_part(left(split_part(stamps, E'\n' || to_json(resource) || ':', 2), 20), ',', 1), '}', 1);
+    IF token = '' THEN
+        token := nullif(stamps, '')::jsonb ->> resource;
+    END IF;
+    new.fencing_token := coalesce(token::bigint, new.fencing_token);
     RETURN new;
 END $$;
 -- +goose StatementEnd
@@ -665,14 +748,14 @@ AS $$
         'has triggers of a guard that is not recorded: it was detached from a guarded table, or comes from another database; guard it, or remove them',
         format('SELECT fencing.unguard(%L)', t.tgrelid::regclass)
         FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_class c ON c.oid = t.tgrelid
-        WHERE p.pronamespace = 'fencing'::regnamespace AND t.tgparentid = 0 AND c.relpersistence <> 't'
+        WHERE p.pronamespace = 'fencing'::regnamespace AND p.proname <> 'make_durable' AND t.tgparentid = 0 AND c.relpersistence <> 't'
         AND NOT EXISTS (SELECT FROM fencing.guarded g, fencing.family(g.target) f WHERE f.member = t.tgrelid)
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'the sequence fencing.token does not count one by one, or cycles, or counts too far',
-        'ALTER SEQUENCE fencing.token INCREMENT 1 MINVALUE 1 MAXVALUE 8796093022207 CACHE 1 NO CYCLE'
+        'ALTER SEQUENCE fencing.token INCREMENT 1 MINVALUE 1 MAXVALUE 9007199254740991 CACHE 1 NO CYCLE'
         FROM pg_sequence s
         WHERE s.seqrelid = 'fencing.token'::regclass
-        AND (s.seqincrement, s.seqcache, s.seqcycle, s.seqmin, s.seqmax) IS DISTINCT FROM (1, 1, false, 1, 8796093022207)
+        AND (s.seqincrement, s.seqcache, s.seqcycle, s.seqmin, s.seqmax) IS DISTINCT FROM (1, 1, false, 1, 9007199254740991)
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'the sequence fencing.token is not logged: a crash sets it back', 'ALTER SEQUENCE fencing.token SET LOGGED'
         FROM pg_class c WHERE c.oid = 'fencing.token'::regclass AND c.relpersistence <> 'p'
@@ -688,7 +771,12 @@ AS $$
     SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has triggers, rules or row security: they can change or hide marks', '-- remove them'
         FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND (c.relrowsecurity
             OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
-            OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal))
+            OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgname <> 'make_durable'))
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, 'the trigger make_durable of fencing.resource is not as it was made: a crash can forget a token that somebody has',
+        'DROP TRIGGER IF EXISTS make_durable ON fencing.resource; CREATE CONSTRAINT TRIGGER make_durable AFTER INSERT OR UPDATE ON fencing.resource DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fencing.make_durable(); ALTER TABLE fencing.resource ENABLE ALWAYS TRIGGER make_durable'
+        WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'fencing.resource'::regclass AND t.tgname = 'make_durable' AND t.tgenabled = 'A'
+            AND t.tgfoid = 'fencing.make_durable()'::regprocedure AND t.tgtype = 21 AND t.tgdeferrable AND t.tginitdeferred AND t.tgqual IS NULL)
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, format('the function %s has another owner than the schema, who can change what it does', p.oid::regprocedure),
         format('ALTER FUNCTION %s OWNER TO %s', p.oid::regprocedure, n.nspowner::regrole)
@@ -703,17 +791,36 @@ AS $$
         AND NOT (p.prosecdef AND coalesce(p.proconfig, '{}') @> ('{"search_path=pg_catalog, pg_temp"}'::text[]
             || CASE p.proname WHEN 'issue' THEN '{lock_timeout=200ms}'::text[] ELSE '{}' END))
     UNION ALL
-    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has marks that fencing.issue did not set here: from before fencing.rebase(), or of another database',
-        'UPDATE fencing.resource SET timeline = DEFAULT'
-        WHERE EXISTS (SELECT FROM fencing.resource r WHERE CASE WHEN r.timeline ~ '^[0-9A-F]{8}$'
-            THEN r.mark >> 43 < coalesce((SELECT o.epoch_base FROM fencing.origin o), 0) + ('x' || r.timeline)::bit(32)::bigint - 1
-            ELSE r.timeline <> 'unknown' END)
+    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has marks that fencing.issue did not set here: they are of another database, or the sequence fencing.token was set back',
+        'SELECT fencing.rebase()'
+        FROM fencing.origin o
+        WHERE EXISTS (SELECT FROM fencing.resource r WHERE r.epoch = fencing.epoch() AND CASE r.epoch
+            WHEN o.epoch THEN r.mark > (SELECT s.last_value FROM fencing.token s)
+            ELSE r.mark < extract(epoch FROM o.since - timestamptz '2026-01-01 00:00:00+00') * 1000000 END)
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has several marks of one resource, of which only the highest should be',
+        'DELETE FROM fencing.resource r USING fencing.resource o WHERE o.name = r.name AND o.mark > r.mark'
+        WHERE EXISTS (SELECT FROM fencing.resource r GROUP BY r.name HAVING count(*) > 1)
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, 'tokens are above 9007199254740991: a double, as in JavaScript, can''t tell two of them apart', NULL
+        WHERE EXISTS (SELECT FROM fencing.resource r WHERE r.mark > 9007199254740991)
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, format('the prepared transaction %s keeps holders of a resource waiting: it wrote to what is guarded, or has drawn a token', to_json(p.gid)), NULL
+        FROM pg_prepared_xacts p WHERE p.database = current_database() AND EXISTS (
+            SELECT FROM pg_locks x JOIN pg_locks l ON l.virtualtransaction = x.virtualtransaction AND l.pid IS NULL
+            WHERE x.locktype = 'transactionid' AND x.transactionid = p.transaction AND x.pid IS NULL AND (l.relation = 'fencing.resource'::regclass AND l.mode = 'RowExclusiveLock'
+            OR l.locktype = 'advisory' AND l.objsubid = 1
+            AND EXISTS (SELECT FROM fencing.resource r WHERE hashtextextended(r.name, 1) = (l.classid::bigint << 32) | l.objid::bigint)))
+    UNION ALL
+    SELECT NULL, NULL, NULL, NULL, 'the epoch has another source than at the installation: the server tells its timeline no more, or again', 'SELECT fencing.choose_epoch_source()'
+        WHERE fencing.epoch_source() <> CASE WHEN (SELECT p.prosrc FROM pg_proc p WHERE p.oid = 'fencing.chosen_epoch()'::regprocedure) LIKE '%constant%'
+            THEN 'constant' ELSE 'timeline' END
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'this database is a copy: the original may have issued tokens that are not known here',
         '-- once nothing uses the original any more: SELECT fencing.rebase()'
         FROM pg_database d LEFT JOIN fencing.origin o ON true
         WHERE d.datname = current_database()
-        AND (d.oid, (pg_control_system()).system_identifier) IS DISTINCT FROM (o.database, o.system_identifier)
+        AND (d.oid IS DISTINCT FROM o.database OR fencing.system_identifier() <> o.system_identifier)
 $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.verify() IS
@@ -762,7 +869,7 @@ END $$;
 COMMENT ON FUNCTION fencing.on_ddl() IS
     'For an event trigger, which only a superuser can create: CREATE EVENT TRIGGER fencing ON ddl_command_end WHEN TAG IN (''CREATE TABLE'', ''ALTER TABLE'') EXECUTE FUNCTION fencing.on_ddl(). It guards what becomes a part of a guarded table at once.';
 
-REVOKE ALL ON FUNCTION fencing.check_write(text, text, name, name), fencing.check_value(text, text, text, text, name, name) FROM PUBLIC;
+REVOKE ALL ON FUNCTION fencing.share_writing(text[]), fencing.check_write(text, text, name, name), fencing.check_values(text[], text, text, text, name, name) FROM PUBLIC;
 
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.version() RETURNS bigint
@@ -779,7 +886,7 @@ DECLARE
     others  text;
 BEGIN
     SELECT string_agg(DISTINCT t.tgrelid::regclass::text, ', ') INTO guarded
-      FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = 'fencing'::regnamespace AND t.tgparentid = 0;
+      FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid WHERE p.pronamespace = 'fencing'::regnamespace AND p.proname <> 'make_durable' AND t.tgparentid = 0;
     IF guarded IS NOT NULL THEN
         RAISE EXCEPTION 'fencing can''t be removed: it guards %', guarded USING
             ERRCODE = '2BP01',
@@ -790,15 +897,18 @@ BEGIN
       FROM pg_depend d
      WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = 'fencing'::regnamespace AND d.deptype = 'n'
        AND NOT (d.classid = 'pg_class'::regclass AND d.objid IN (
-           'fencing.resource'::regclass, 'fencing.origin'::regclass, 'fencing.token'::regclass, 'fencing.guarded'::regclass,
+           'fencing.resource'::regclass, 'fencing.known_resource'::regclass, 'fencing.origin'::regclass, 'fencing.token'::regclass, 'fencing.guarded'::regclass,
            coalesce(to_regclass('fencing.migration'), 0::oid),
            coalesce(pg_get_serial_sequence(to_regclass('fencing.migration')::text, 'id')::regclass, 0::oid)))
        AND NOT (d.classid = 'pg_proc'::regclass AND d.objid IN (
-           'fencing.version()'::regprocedure, 'fencing.epoch()'::regprocedure, 'fencing.issue(text)'::regprocedure,
+           'fencing.version()'::regprocedure, 'fencing.choose_epoch_source()'::regprocedure, 'fencing.chosen_epoch()'::regprocedure,
+           'fencing.epoch()'::regprocedure, 'fencing.epoch_source()'::regprocedure, 'fencing.system_identifier()'::regprocedure, 'fencing.notes()'::regprocedure,
+           'fencing.token_of_new_epoch(bigint)'::regprocedure, 'fencing.issue(text)'::regprocedure, 'fencing.issue_first(text, text)'::regprocedure,
+           'fencing.make_durable()'::regprocedure, 'fencing.stamped(text)'::regprocedure,
            'fencing.stamp(text, bigint, interval)'::regprocedure, 'fencing.rebase()'::regprocedure,
            'fencing.grant_to(regrole)'::regprocedure, 'fencing.revoke_from(regrole)'::regprocedure,
-           'fencing.is_applied()'::regprocedure,
-           'fencing.check_write(text, text, name, name)'::regprocedure, 'fencing.check_value(text, text, text, text, name, name)'::regprocedure,
+           'fencing.is_applied()'::regprocedure, 'fencing.may_know()'::regprocedure, 'fencing.share_writing(text[])'::regprocedure,
+           'fencing.check_write(text, text, name, name)'::regprocedure, 'fencing.check_values(text[], text, text, text, name, name)'::regprocedure,
            'fencing.check_statement()'::regprocedure, 'fencing.check_rows()'::regprocedure, 'fencing.check_row()'::regprocedure,
            'fencing.text_of(regclass, text, text)'::regprocedure, 'fencing.unfit(regclass, name)'::regprocedure, 'fencing.refuse_truncate()'::regprocedure, 'fencing.stamp_row()'::regprocedure,
            'fencing.wanted(regclass, text, name, text)'::regprocedure, 'fencing.family(regclass)'::regprocedure,
@@ -814,8 +924,9 @@ BEGIN
     END IF;
     -- And does anything elsewhere need what the next step down will drop?
     BEGIN
-        DROP FUNCTION fencing.stamp(text, bigint, interval), fencing.issue(text), fencing.epoch();
-        DROP TABLE fencing.origin, fencing.resource;
+        DROP FUNCTION fencing.stamp(text, bigint, interval), fencing.issue(text);
+        DROP TABLE fencing.origin, fencing.known_resource, fencing.resource;
+        DROP FUNCTION fencing.epoch(), fencing.chosen_epoch();
         DROP SEQUENCE fencing.token;
         RAISE EXCEPTION USING ERRCODE = 'LF000';
     EXCEPTION WHEN SQLSTATE 'LF000' THEN
@@ -842,8 +953,10 @@ DROP FUNCTION fencing.check_row();
 DROP FUNCTION fencing.check_rows();
 DROP FUNCTION fencing.text_of(regclass, text, text);
 DROP FUNCTION fencing.check_statement();
-DROP FUNCTION fencing.check_value(text, text, text, text, name, name);
+DROP FUNCTION fencing.check_values(text[], text, text, text, name, name);
 DROP FUNCTION fencing.check_write(text, text, name, name);
+DROP FUNCTION fencing.share_writing(text[]);
+DROP FUNCTION fencing.may_know();
 DROP FUNCTION fencing.is_applied();
 DROP TABLE fencing.guarded;
 CREATE OR REPLACE FUNCTION fencing.version() RETURNS bigint

@@ -88,7 +88,7 @@ func TestDown_refusesWhileSomethingElseDependsOnTheSchema(t *testing.T) {
 			`DROP VIEW holders`,
 		},
 		"foreign key": {
-			`CREATE TABLE job (name text REFERENCES fencing.resource)`,
+			`CREATE TABLE job (name text REFERENCES fencing.known_resource)`,
 			`DROP TABLE job`,
 		},
 		"default": {

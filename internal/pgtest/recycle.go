@@ -25,7 +25,8 @@ const sqlPristine = `SELECT md5(concat_ws('|',
 	(SELECT count(*) FROM pg_db_role_setting s JOIN pg_database d ON d.oid = s.setdatabase WHERE d.datname = current_database()),
 	(SELECT coalesce(datacl::text, '') || datconnlimit FROM pg_database WHERE datname = current_database()),
 	(SELECT count(*) FROM pg_prepared_xacts WHERE database = current_database()),
-	(SELECT count(*) FROM fencing.resource), (SELECT count(*) FROM fencing.guarded), (SELECT epoch_base FROM fencing.origin), (SELECT last_value || ',' || is_called FROM fencing.token),
+	(SELECT count(*) FROM fencing.resource), (SELECT count(*) FROM fencing.known_resource), (SELECT count(*) FROM fencing.guarded),
+	(SELECT concat(epoch, system_identifier, database) FROM fencing.origin), (SELECT last_value || ',' || is_called FROM fencing.token),
 	(SELECT count(*) || ',' || max(version_id) FROM fencing.migration)))`
 
 // sqlEvict ends all other sessions in the database, and sqlAlone tells when they

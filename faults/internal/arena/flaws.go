@@ -44,7 +44,10 @@ var asyncSQL = []string{
 const (
 	checkFunction     = "fencing.check_write(text, text, name, name)"
 	statementFunction = "fencing.check_statement()"
+	rowsFunction      = "fencing.check_values(text[], text, text, text, name, name)"
+	shareFunction     = "fencing.share_writing(text[])"
 	issueFunction     = "fencing.issue(text)"
+	firstFunction     = "fencing.issue_first(text, text)"
 )
 
 // edit is a change to the text of a function.
@@ -57,22 +60,23 @@ type edit struct {
 // flaws are as small as can be, so that what is left is the real thing.
 var flaws = map[Flaw][]edit{
 	PlainCheck: {
-		{checkFunction, regexp.MustCompile(`PERFORM pg_advisory_xact_lock_shared\(.*\);`), `NULL;`},
-		{statementFunction, regexp.MustCompile(`PERFORM pg_advisory_xact_lock_shared\(.*\);`), `NULL;`},
+		{shareFunction, regexp.MustCompile(`(?s)PERFORM pg_advisory_xact_lock_shared\(.*?;`), `NULL;`},
+		{statementFunction, regexp.MustCompile(`pg_advisory_xact_lock_shared\(.*\) IS NULL;`), `NULL;`},
 	},
 	SnapshotCheck: {
 		{checkFunction, regexp.MustCompile(` FOR SHARE;`), `;`},
 	},
 	Unpromoted: {
-		{checkFunction, regexp.MustCompile(`(?s)is_past := .*?;`), `is_past := false;`},
-		{statementFunction, regexp.MustCompile(`AND starts_with\(.*\)`), ``},
+		{checkFunction, regexp.MustCompile(`token = last\.mark AND last\.epoch = now_epoch`), `token = last.mark`},
+		{statementFunction, regexp.MustCompile(`AND r\.epoch = fencing\.chosen_epoch\(\)`), ``},
+		{rowsFunction, regexp.MustCompile(`AND r\.epoch = fencing\.chosen_epoch\(\)`), ``},
 	},
 	LateMark: {
-		{issueFunction, regexp.MustCompile(`(?s)INSERT INTO fencing\.resource.*?INTO token;`), `token := fencing.epoch() << 43 | nextval('fencing.token');`},
+		{issueFunction, regexp.MustCompile(`(?s)LOOP.*END LOOP;`), `token := nextval('fencing.token');`},
 	},
 	EarlyToken: {
-		{issueFunction, regexp.MustCompile(`nextval\('fencing\.token'\)`), `current_setting('faults.token')::bigint`},
-		{issueFunction, regexp.MustCompile(`greatest\(excluded\.mark, r\.mark \+ 1\)`), `excluded.mark`},
+		{issueFunction, regexp.MustCompile(`greatest\(nextval\('fencing\.token'\), last\.mark \+ 1\)`), `current_setting('faults.token')::bigint`},
+		{firstFunction, regexp.MustCompile(`nextval\('fencing\.token'\)`), `current_setting('faults.token')::bigint`},
 	},
 }
 
@@ -83,9 +87,11 @@ const (
 			resource text;
 		BEGIN
 			IF tg_nargs = 1 THEN resource := tg_argv[0]; ELSE resource := new.key; END IF;
-			INSERT INTO fencing.resource AS r (name, mark)
-			VALUES (resource, (current_setting('fencing.stamps')::jsonb ->> resource)::bigint)
-			ON CONFLICT (name) DO UPDATE SET mark = excluded.mark WHERE r.mark < excluded.mark;
+			PERFORM pg_advisory_xact_lock(hashtextextended(resource, 2));
+			UPDATE fencing.resource r SET mark = fencing.stamped(resource), epoch = fencing.epoch()
+			WHERE r.name = resource AND r.mark < fencing.stamped(resource);
+			INSERT INTO fencing.resource (name, mark, epoch) SELECT resource, fencing.stamped(resource), fencing.epoch()
+			WHERE NOT EXISTS (SELECT FROM fencing.resource r WHERE r.name = resource);
 			RETURN new;
 		END $$;
 		CREATE TRIGGER a_late_mark BEFORE INSERT ON journal FOR EACH ROW EXECUTE FUNCTION late_mark()`
