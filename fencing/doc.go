@@ -26,12 +26,15 @@
 //     waited for: it commits or aborts before the lock call returns, and if ctx
 //     ends first, the error names the session that it is in. No write of an
 //     earlier holder commits after it.
-//   - Tokens of a resource only grow: through a crash, because the token is
-//     durable before the caller learns of it, whatever synchronous_commit says;
-//     through setval and RESTART, because it is put above the last one; and
-//     through the promotion of a standby that lost the last tokens, because the
-//     timeline counts in its high bits. A promotion ends all locks, and all
-//     tokens from before it are refused.
+//   - Tokens of a resource only grow on one server: through a crash, because the
+//     token is durable before the caller learns of it, whatever synchronous_commit
+//     says; and through setval and RESTART, because it is put above the last one.
+//   - A promotion makes every token from before it stale, at once. The first token
+//     of a resource after it is unique: no other standby of the same primary issues
+//     it, even if it was promoted to the same timeline. It is also above all earlier
+//     ones as long as the clocks of the servers agree to within the time that has
+//     passed. Fresh installations count 1, 2, 3; after a promotion tokens have 14
+//     digits or more, and stay below 2^53 until the year 2311.
 //   - The checks are the database's own. Writers in other languages stamp with
 //     SELECT fencing.stamp('nightly-export', 7).
 //
@@ -48,12 +51,23 @@
 // from: guard the publisher. Sessions that set session_replication_role
 // themselves are checked.
 //
-// A resource is forgotten, and its tokens begin anew, when the schema is removed
-// or its row is deleted from fencing.resource by the schema's owner. A copy of the
-// database, by a dump or as a template, carries marks as of its time: what the
-// original issues later is issued there again, until fencing.rebase() is called
-// there, as Verify says. Two standbys that are promoted from one primary, both of
-// them, issue the same tokens.
+// A resource is forgotten, and its tokens begin anew, when the schema is removed.
+// A copy of the database, by a dump or as a template, carries marks as of its time:
+// it issues again what the original issues later, until fencing.rebase() is called
+// there, as Verify says. A server that was restored from a snapshot of its disk looks
+// to itself like the original, and Verify can't tell: call fencing.rebase() there.
+//
+// Some managed services don't tell the server's timeline (Amazon Aurora without logical
+// replication is one). Everything works there, but a promotion alone makes no token
+// stale; the next token of the resource does. [Report.Notes] says so.
+//
+// A guarded write can be part of a prepared transaction, also one that is committed
+// after a promotion. Nobody gets a new token for its resource until it has ended, and
+// Verify names it. A transaction that has drawn a token can't be prepared.
+//
+// A caller of fencing.issue that sets its constraints immediate and then turns
+// synchronous_commit off, or does so in a deferred trigger of its own that fires later,
+// has a token that a crash can forget. Locks of this package do neither.
 //
 // # Partitions and children
 //
@@ -90,6 +104,9 @@
 //     from writing, by that of hashtextextended(resource, 1); in PostgreSQL every
 //     role can hold any advisory lock.
 //
+// A role without the grant that may write to a guarded table is refused like any
+// other. The refusal doesn't tell it the current token.
+//
 // The owner of a table, with the same grant, guards and unguards it. Guard and
 // Unguard ask for nothing that belongs to the schema's owner.
 //
@@ -102,7 +119,12 @@
 //
 // A statement on a table of [Guard] costs one look at one row, however many rows
 // it writes (a DELETE keeps its rows aside besides, which is the price of
-// fencing_unguard_first); on a table of [GuardBy] one for each resource among its rows. Where
+// fencing_unguard_first); on a table of [GuardBy] one for each resource among its rows.
+// A long-running snapshot, such as that of pg_dump, doesn't change that: a check finds the
+// current mark without walking the older ones. One transaction can be stamped for thousands
+// of resources. Each takes one entry in the server's lock table until the transaction ends,
+// which has max_locks_per_transaction * (max_connections + max_prepared_transactions)
+// entries in all (the manual, section 20.12). Where
 // an UPDATE or MERGE sets the columns by which such a table is partitioned, and
 // in partitions that were added later, each row is looked at. Until the transaction
 // ends it shares one advisory lock for each resource (the manual, section 13.3.5),

@@ -21,7 +21,8 @@ type Report struct {
 	// Problems are those of no table but of the installation: of the sequence,
 	// of the marks, of the functions, and that the database is a copy.
 	Problems []Problem
-	// Notes are what can't be promised on this server, although nothing is wrong.
+	// Notes say what fencing can't promise on this server, although nothing is wrong
+	// with the installation. OK doesn't count them.
 	Notes []string
 }
 
