@@ -1,9 +1,11 @@
 package fencing_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/fencing"
@@ -119,4 +121,47 @@ func TestStamp_ofManyResources(t *testing.T) {
 	requireCode(t, err, "LF003")
 	_, err = conn.Exec(t.Context(), `ROLLBACK`)
 	require.NoError(t, err)
+}
+
+// A statement that writes for very many resources without a stamp is refused before it takes
+// a lock for each of them.
+func TestGuardBy_refusesAnUnstampedImportWithoutManyLocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE TABLE orders (id int, tenant text)`)
+	require.NoError(t, fencing.GuardBy(t.Context(), b.pool, "orders", "tenant"))
+	for _, stamps := range []string{``, `{"tenant 1":1}`} {
+		conn := b.db.Conn(t)
+		_, err := conn.Exec(t.Context(), `SET fencing.stamps = '`+stamps+`'; BEGIN; SAVEPOINT s`)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), `INSERT INTO orders SELECT i, 'tenant ' || i FROM generate_series(1, 50000) i`)
+		require.Error(t, err)
+		require.NotEqual(t, "53200", sqlState(err), "out of shared memory")
+	}
+}
+
+// What keeps the mark from being raised is an error, and not a call that never ends.
+func TestIssue_endsWhereTheMarkCannotBeRaised(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `SELECT fencing.issue('nightly')`)
+	b.exec(t, `CREATE RULE keep AS ON UPDATE TO fencing.resource DO INSTEAD NOTHING`)
+	_, err := b.fencer.TryLock(t.Context(), "nightly")
+	requireCode(t, err, "0A000") // as the server has it
+	b.waitForNoLock(t)
+	b.exec(t, `DROP RULE keep ON fencing.resource;
+		CREATE FUNCTION nothing() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN RETURN NULL; END';
+		CREATE TRIGGER nothing BEFORE UPDATE ON fencing.resource FOR EACH ROW EXECUTE FUNCTION nothing()`)
+	_, err = b.fencer.TryLock(t.Context(), "nightly")
+	requireCode(t, err, "55000")
+	b.waitForNoLock(t)
+	b.exec(t, `DROP TRIGGER nothing ON fencing.resource`)
+	require.Greater(t, b.lock(t, b.fencer, "nightly").Token(), fencing.Token(1))
+}
+
+func sqlState(err error) string {
+	if pgErr, is := errors.AsType[*pgconn.PgError](err); is {
+		return pgErr.Code
+	}
+	return ""
 }

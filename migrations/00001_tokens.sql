@@ -184,7 +184,7 @@ BEGIN
         -- Waits for the open transactions in which an earlier holder writes:
         -- they share this lock.
         PERFORM pg_advisory_xact_lock(write_key);
-        LOOP
+        FOR attempt IN 1..10 LOOP
             -- Either fencing.rebase waits until the mark is committed, or this waits
             -- for it, and reads what it has left: the tables are locked before the
             -- snapshot is taken, but for one that is older, and that fails here.
@@ -199,8 +199,13 @@ BEGIN
             RETURNING r.mark INTO token;
             EXIT WHEN found;
             token := fencing.issue_first(resource, now_epoch);
-            EXIT WHEN token IS NOT NULL;
+            EXIT WHEN token IS NOT NULL; -- or somebody has changed the mark by hand
         END LOOP;
+        IF token IS NULL THEN
+            RAISE EXCEPTION 'the mark of resource % can''t be raised', to_json(resource) USING
+                ERRCODE = '55000',
+                HINT = 'Something keeps fencing.resource from being updated: see SELECT * FROM fencing.verify().';
+        END IF;
     EXCEPTION WHEN lock_not_available THEN
         -- One of the sessions that it waits for; none for a prepared transaction, or if
         -- it was the table that was locked.

@@ -227,7 +227,10 @@ BEGIN
     resources := ARRAY(SELECT prefix || v.value FROM unnest(vals) WITH ORDINALITY AS v (value, number)
         WHERE prefix || v.value <> '' ORDER BY v.number);
     stamps := nullif(current_setting('fencing.stamps', true), '')::jsonb;
-    IF stamps IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
+    -- Not with a lock for each name of an import that is not stamped at all.
+    IF current_setting('transaction_isolation') = 'read committed'
+        AND NOT EXISTS (SELECT FROM unnest(resources) AS n (name) WHERE stamps ->> n.name IS NULL)
+    THEN
         PERFORM fencing.share_writing(resources);
         BEGIN
             -- Not as another NOT EXISTS: that could be planned to read all marks.

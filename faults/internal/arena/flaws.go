@@ -72,7 +72,7 @@ var flaws = map[Flaw][]edit{
 		{rowsFunction, regexp.MustCompile(`AND r\.epoch = fencing\.chosen_epoch\(\)`), ``},
 	},
 	LateMark: {
-		{issueFunction, regexp.MustCompile(`(?s)LOOP.*END LOOP;`), `token := nextval('fencing.token');`},
+		{issueFunction, regexp.MustCompile(`(?s)FOR attempt .*END LOOP;`), `token := nextval('fencing.token');`},
 	},
 	EarlyToken: {
 		{issueFunction, regexp.MustCompile(`greatest\(nextval\('fencing\.token'\), last\.mark \+ 1\)`), `current_setting('faults.token')::bigint`},
