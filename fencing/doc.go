@@ -7,10 +7,8 @@
 // may write.
 //
 //	err := fencer.Do(ctx, "nightly-export", func(ctx context.Context, lease *fencing.Lease) error {
-//		return lease.InTx(ctx, pool, func(tx pgx.Tx) error {
-//			_, err := tx.Exec(ctx, "INSERT INTO exports (day) VALUES (current_date)")
-//			return err
-//		})
+//		_, err := lease.Exec(ctx, pool, "INSERT INTO exports (day) VALUES (current_date)")
+//		return err
 //	})
 //
 // It needs the schema that package migrations installs, in the database of the

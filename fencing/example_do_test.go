@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
@@ -31,10 +30,8 @@ func exportNightly(ctx context.Context, pool *pgxpool.Pool, locker *advisory.Loc
 		return err
 	}
 	err = fencer.Do(ctx, "nightly-export", func(ctx context.Context, lease *fencing.Lease) error {
-		return lease.InTx(ctx, pool, func(tx pgx.Tx) error {
-			_, err := tx.Exec(ctx, "INSERT INTO exports (day) VALUES ('2018-01-31')")
-			return err // in InTx's error, errors.Is finds fencing.ErrStale if another has taken over
-		})
+		_, err := lease.Exec(ctx, pool, "INSERT INTO exports (day) VALUES ('2018-01-31')")
+		return err // errors.Is finds fencing.ErrStale if another has taken over
 	})
 	return err
 }

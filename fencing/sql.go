@@ -23,16 +23,19 @@ const (
 // object with the token, as that function writes it, and $2 the limit, in a spelling that is one of a setting and
 // one of an interval. It answers with no row, which is the cheapest.
 const (
-	stampName = "pgadvisory_stamp_1" // another text is to have another name
-	stampText = `SELECT WHERE
-	pg_catalog.set_config('fencing.stamps',
-		CASE WHEN coalesce(pg_catalog.current_setting('fencing.stamps', true), '') OPERATOR(pg_catalog.=) '' THEN $1::pg_catalog.text
-		ELSE (pg_catalog.current_setting('fencing.stamps')::pg_catalog.jsonb OPERATOR(pg_catalog.||) $1::pg_catalog.jsonb)::pg_catalog.text END, true)
-	OPERATOR(pg_catalog.=)
+	stampName = "pgadvisory_stamp_2" // another text is to have another name
+	stampText = `SELECT WHERE ` + setStamp + ` OPERATOR(pg_catalog.=)
 	CASE WHEN pg_catalog.current_setting('idle_in_transaction_session_timeout') OPERATOR(pg_catalog.=) '0'
 		OR pg_catalog.current_setting('idle_in_transaction_session_timeout')::pg_catalog.interval OPERATOR(pg_catalog.>) $2::pg_catalog.text::pg_catalog.interval
 		THEN pg_catalog.set_config('idle_in_transaction_session_timeout', $2::pg_catalog.text, true) ELSE '' END`
 )
+
+// setStamp sets the stamp $1, beside those that the session has.
+const setStamp = `pg_catalog.set_config('fencing.stamps',
+		CASE WHEN coalesce(pg_catalog.current_setting('fencing.stamps', true), '') OPERATOR(pg_catalog.=) '' THEN $1::pg_catalog.text
+		ELSE (pg_catalog.current_setting('fencing.stamps')::pg_catalog.jsonb OPERATOR(pg_catalog.||) $1::pg_catalog.jsonb)::pg_catalog.text END, true)`
+
+const stampSettingSQL = `SELECT WHERE ` + setStamp + ` IS NULL`
 
 // beginCalling begins a transaction and calls fencing.stamp.
 func beginCalling(resource string, token Token, maxIdleMillis int64) string {

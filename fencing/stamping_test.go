@@ -167,7 +167,7 @@ func TestInTx_givesAnotherStatementAnotherName(t *testing.T) {
 	for range 2 {
 		require.NoError(t, lease.InTx(t.Context(), conn, func(pgx.Tx) error { return nil }))
 	}
-	require.Equal(t, "pgadvisory_stamp_1 46a356", one[string](t, conn,
+	require.Equal(t, "pgadvisory_stamp_2 c411e3", one[string](t, conn,
 		`SELECT name || ' ' || left(md5(statement), 6) FROM pg_prepared_statements WHERE name LIKE 'pgadvisory%'`))
 }
 
