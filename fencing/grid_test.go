@@ -109,7 +109,9 @@ func TestGuard_gridIsClosedByTheEventTrigger(t *testing.T) {
 }
 
 const eventTriggerSQL = `CREATE EVENT TRIGGER fencing ON ddl_command_end
-	WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE') EXECUTE FUNCTION fencing.on_ddl()`
+	WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE FOREIGN TABLE', 'ALTER FOREIGN TABLE',
+		'IMPORT FOREIGN SCHEMA', 'CREATE SCHEMA', 'CREATE TRIGGER', 'ALTER TRIGGER')
+	EXECUTE FUNCTION fencing.on_ddl()`
 
 // grid is one table of a shape in a schema of its own, guarded.
 type grid struct {

@@ -69,6 +69,9 @@ func TestVerify_findsATableInThePlaceOfAGuardedOne(t *testing.T) {
 			b.exec(t, p.Fix)
 		}
 	}
+	const gone = "was guarded under this name and is no more: "
+	requireFound(t, b.observer, "public.gone", []string{gone})
+	b.exec(t, `DELETE FROM fencing.guarded WHERE name = 'public.gone'`)
 	requireProblems(t, b)
 }
 

@@ -19,7 +19,8 @@ type Report struct {
 	// asked for; ordered by name.
 	Tables []TableReport
 	// Problems are those of no table but of the installation: of the sequence,
-	// of the marks, of the functions, and that the database is a copy.
+	// the marks, the functions, the owners and privileges, the event trigger, and
+	// that the database is a copy.
 	Problems []Problem
 	// Notes say what fencing can't promise on this server, although nothing is wrong
 	// with the installation. OK doesn't count them.
@@ -28,7 +29,7 @@ type Report struct {
 
 // TableReport is how one guard is.
 type TableReport struct {
-	Table    string // with its schema, quoted as SQL needs it
+	Table    string // with its schema, quoted as SQL needs it; its last known name if it is gone
 	Resource string // of [Guard], or empty
 	Column   string // of [GuardBy], or empty
 	Prefix   string // of [GuardByPrefix], or empty
@@ -37,8 +38,12 @@ type TableReport struct {
 
 // Problem is one thing that is not as it should be.
 type Problem struct {
-	What string // for example "trigger fencing_guard of public.exports is disabled"
-	Fix  string // the SQL that mends it, or what to do
+	// What says what is wrong, in one line: for example "trigger fencing_guard of
+	// public.exports is disabled". Where Fix is empty it also says what to do.
+	What string
+	// Fix is SQL that mends the problem as it stands, and changes nothing else. It
+	// is empty where somebody has to decide. It can be several statements.
+	Fix string
 }
 
 // OK reports whether there is no problem.
@@ -54,9 +59,13 @@ func (r *Report) OK() bool {
 // Verify looks whether every guard is whole: whether each trigger of each
 // guarded table, partition and child is there, unchanged and enabled, whether
 // one was added that is not guarded, and whether the sequence and the marks are
-// fit to issue tokens that only grow. It finds what the owner of a table, or a
-// superuser, has switched off; what was switched on again meanwhile leaves no
-// trace.
+// fit to issue tokens that only grow. It compares the functions, tables, owners and
+// privileges of the schema with those of the installation. It finds what the owner
+// of a table, or a superuser, has switched off; what was switched on again meanwhile
+// leaves no trace, and who can replace Verify itself can have it say anything.
+//
+// A guarded table that was dropped is a problem too, because it may have been made
+// again under another name: call [Unguard] before you drop one.
 //
 // It reads the catalogs and changes nothing. Every role that [the schema] was
 // granted to may call it. ctx bounds it. The error is [ErrNotInstalled], or what

@@ -370,11 +370,102 @@ END $$;
 COMMENT ON FUNCTION fencing.rebase() IS
     'Makes all tokens of before stale, and those that are issued from now on different from all that another copy of this database issues. To be called once in a database that was restored from a dump, by the owner of the schema.';
 
+-- What is in the schema, and who may do what with it besides the owner: everybody
+-- who may use the schema, and those whom fencing.grant_to has let. Who may do
+-- neither is nobody. A function that is not named here, fencing.verify() has no
+-- opinion about. Names are spelled so that no search_path decides what they mean.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.objects()
+RETURNS TABLE (class oid, object oid, kind text, name text, owner oid, acl aclitem[], everybody text, granted text, is_known boolean)
+LANGUAGE sql STABLE ROWS 40
+SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off
+AS $$
+    SELECT 'pg_namespace'::regclass::oid, n.oid, 'SCHEMA', 'fencing', n.nspowner, coalesce(n.nspacl, acldefault('n', n.nspowner)), NULL, 'USAGE', true
+        FROM pg_namespace n WHERE n.nspname = 'fencing'
+    UNION ALL
+    SELECT 'pg_class'::regclass, c.oid, CASE c.relkind WHEN 'S' THEN 'SEQUENCE' ELSE 'TABLE' END, format('fencing.%I', c.relname), c.relowner,
+        coalesce(c.relacl, acldefault(CASE c.relkind WHEN 'S' THEN 's' ELSE 'r' END::"char", c.relowner)), r.may, r.may, true
+        FROM pg_class c LEFT JOIN (VALUES ('resource', 'SELECT'), ('origin', 'SELECT'), ('token', 'SELECT'), ('guarded', 'SELECT')) r (name, may) ON r.name = c.relname
+        WHERE c.relnamespace = 'fencing'::regnamespace AND c.relkind IN ('r', 'p', 'v', 'm', 'f', 'S')
+    UNION ALL
+    SELECT 'pg_proc'::regclass, p.oid, CASE p.prokind WHEN 'p' THEN 'PROCEDURE' WHEN 'a' THEN 'AGGREGATE' ELSE 'FUNCTION' END,
+        format('fencing.%I(%s)', p.proname, (SELECT string_agg(format('%I.%I', n.nspname, t.typname), ', ' ORDER BY a.number)
+            FROM unnest(p.proargtypes) WITH ORDINALITY a (type, number) JOIN pg_type t ON t.oid = a.type JOIN pg_namespace n ON n.oid = t.typnamespace)),
+        p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
+        CASE WHEN f.may = 'everybody' THEN 'EXECUTE' END, CASE WHEN f.may IN ('everybody', 'granted') THEN 'EXECUTE' END, f.may IS NOT NULL
+        FROM pg_proc p LEFT JOIN (VALUES
+            ('issue', 'granted'), ('stamp', 'granted'),
+            ('rebase', 'nobody'), ('choose_epoch_source', 'nobody'), ('issue_first', 'nobody'), ('token_of_new_epoch', 'nobody'),
+            ('share_writing', 'nobody'), ('check_write', 'nobody'), ('check_values', 'nobody'),
+            ('check_statement', 'everybody'), ('check_rows', 'everybody'), ('check_row', 'everybody'), ('refuse_truncate', 'everybody'), ('stamp_row', 'everybody'),
+            ('version', 'everybody'), ('epoch', 'everybody'), ('chosen_epoch', 'everybody'), ('epoch_source', 'everybody'), ('notes', 'everybody'),
+            ('system_identifier', 'everybody'), ('make_durable', 'everybody'), ('stamped', 'everybody'), ('verify', 'everybody'), ('guard', 'everybody'), ('guard_by', 'everybody'), ('unguard', 'everybody'),
+            ('start', 'everybody'), ('complete', 'everybody'), ('record', 'everybody'), ('wanted', 'everybody'), ('compare', 'everybody'),
+            ('faults', 'everybody'), ('family', 'everybody'), ('triggers', 'everybody'), ('arguments', 'everybody'), ('unfit', 'everybody'),
+            ('objects', 'everybody'), ('privilege_faults', 'everybody'), ('installation_faults', 'everybody'), ('present', 'everybody'),
+            ('installed', 'everybody'), ('tags', 'everybody')) f (name, may) ON f.name = p.proname
+        WHERE p.pronamespace = 'fencing'::regnamespace
+$$;
+-- +goose StatementEnd
+
+-- Which privileges and owners are not as fencing.objects has them. The
+-- installation runs what this says, so that no default privilege decides.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.privilege_faults() RETURNS TABLE (problem text, fix text)
+LANGUAGE sql STABLE ROWS 1
+SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off
+AS $$
+    WITH o AS MATERIALIZED (
+        SELECT o.*, lower(o.kind) || ' ' || CASE o.class WHEN 'pg_proc'::regclass THEN o.object::regprocedure::text ELSE o.name END AS title FROM fencing.objects() o
+    ), held AS (
+        -- What another role than the owner has passed on goes with its right to do so.
+        SELECT o.kind, o.name, o.title, '' AS of_column, e.grantee, e.privilege_type AS may, e.is_grantable,
+            e.privilege_type IS NOT DISTINCT FROM CASE e.grantee WHEN 0 THEN o.everybody ELSE o.granted END
+            OR e.privilege_type = 'SELECT' OR NOT o.is_known AS is_fine
+            FROM o, aclexplode(o.acl) e WHERE e.grantee <> o.owner AND e.grantor = o.owner
+        UNION ALL
+        SELECT o.kind, o.name, o.title, format(' (%I)', a.attname), e.grantee, e.privilege_type, e.is_grantable, e.privilege_type = 'SELECT'
+            FROM o JOIN pg_attribute a ON a.attrelid = o.object AND o.class = 'pg_class'::regclass, aclexplode(a.attacl) e
+            WHERE e.grantee <> o.owner AND e.grantor = o.owner
+    ), holder AS (
+        SELECT h.*, CASE h.grantee WHEN 0 THEN 'PUBLIC' ELSE h.grantee::regrole::text END AS role FROM held h
+    )
+    SELECT format('%s has %s on the %s%s', h.role, string_agg(h.may, ', ' ORDER BY h.may), h.title, h.of_column),
+        format('REVOKE %s ON %s %s FROM %s CASCADE', string_agg(h.may || h.of_column, ', ' ORDER BY h.may), h.kind, h.name, h.role)
+        FROM holder h WHERE NOT h.is_fine GROUP BY h.kind, h.name, h.title, h.of_column, h.role
+    UNION ALL
+    SELECT format('%s may grant others %s on the %s%s', h.role, string_agg(h.may, ', ' ORDER BY h.may), h.title, h.of_column),
+        format('REVOKE GRANT OPTION FOR %s ON %s %s FROM %s CASCADE', string_agg(h.may || h.of_column, ', ' ORDER BY h.may), h.kind, h.name, h.role)
+        FROM holder h WHERE h.is_fine AND h.is_grantable GROUP BY h.kind, h.name, h.title, h.of_column, h.role
+    UNION ALL
+    SELECT format('PUBLIC lacks %s on the %s, which whoever may use the schema needs', o.everybody, o.title),
+        format('GRANT %s ON %s %s TO PUBLIC', o.everybody, o.kind, o.name)
+        FROM o WHERE o.everybody IS NOT NULL AND NOT EXISTS (SELECT FROM aclexplode(o.acl) e WHERE e.grantee = 0 AND e.privilege_type = o.everybody)
+    UNION ALL
+    SELECT format('%s, who owns the %s, lacks %s on it', o.owner::regrole, o.title, string_agg(r.may, ', ' ORDER BY r.may)),
+        format('GRANT %s ON %s %s TO %s', string_agg(r.may, ', ' ORDER BY r.may), o.kind, o.name, o.owner::regrole)
+        FROM o JOIN (VALUES ('SCHEMA', 'USAGE'), ('SCHEMA', 'CREATE'), ('TABLE', 'SELECT'), ('TABLE', 'INSERT'), ('TABLE', 'UPDATE'), ('TABLE', 'DELETE'), ('SEQUENCE', 'USAGE'),
+            ('SEQUENCE', 'SELECT'), ('SEQUENCE', 'UPDATE'), ('FUNCTION', 'EXECUTE')) r (kind, may) ON r.kind = o.kind
+        WHERE NOT EXISTS (SELECT FROM aclexplode(o.acl) e WHERE e.grantee = o.owner AND e.privilege_type = r.may)
+        AND NOT (o.kind = 'FUNCTION' AND EXISTS (SELECT FROM aclexplode(o.acl) e WHERE e.grantee = 0))
+        GROUP BY o.kind, o.name, o.title, o.owner
+    UNION ALL
+    SELECT format('the %s has another owner than the schema, who can change what it does', o.title), format('ALTER %s %s OWNER TO %s', o.kind, o.name, n.owner::regrole)
+        FROM o, o n WHERE n.kind = 'SCHEMA' AND o.owner <> n.owner
+        AND NOT EXISTS (SELECT FROM pg_depend d WHERE d.classid = 'pg_class'::regclass AND d.objid = o.object AND o.kind = 'SEQUENCE'
+            AND d.refclassid = 'pg_class'::regclass AND d.deptype IN ('a', 'i'))
+$$;
+-- +goose StatementEnd
+
 -- +goose StatementBegin
 CREATE FUNCTION fencing.grant_to(role regrole) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    o record;
 BEGIN
     IF role IS NULL THEN
         RAISE EXCEPTION 'the role can''t be NULL' USING ERRCODE = '22023';
@@ -386,8 +477,11 @@ BEGIN
     IF NOT (SELECT pg_has_role(n.nspowner, 'USAGE') FROM pg_namespace n WHERE n.nspname = 'fencing') THEN
         RAISE EXCEPTION 'must be owner of schema fencing' USING ERRCODE = '42501';
     END IF;
-    EXECUTE format('GRANT USAGE ON SCHEMA fencing TO %s', role);
-    EXECUTE format('GRANT EXECUTE ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval) TO %s', role);
+    -- Also what everybody has, because a restore may have left that out.
+    FOR o IN SELECT * FROM fencing.objects() LOOP
+        CONTINUE WHEN o.granted IS NULL;
+        EXECUTE format('GRANT %s ON %s %s TO %s', o.granted, o.kind, o.name, role);
+    END LOOP;
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.grant_to(regrole) IS
@@ -398,6 +492,8 @@ CREATE FUNCTION fencing.revoke_from(role regrole) RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
+DECLARE
+    o record;
 BEGIN
     IF role IS NULL THEN
         RAISE EXCEPTION 'the role can''t be NULL' USING ERRCODE = '22023';
@@ -409,8 +505,11 @@ BEGIN
     IF NOT (SELECT pg_has_role(n.nspowner, 'USAGE') FROM pg_namespace n WHERE n.nspname = 'fencing') THEN
         RAISE EXCEPTION 'must be owner of schema fencing' USING ERRCODE = '42501';
     END IF;
-    EXECUTE format('REVOKE ALL ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval) FROM %s', role);
-    EXECUTE format('REVOKE ALL ON SCHEMA fencing FROM %s', role);
+    -- The owner keeps what is its own.
+    FOR o IN SELECT * FROM fencing.objects() LOOP
+        CONTINUE WHEN o.granted IS NULL OR o.owner = role;
+        EXECUTE format('REVOKE ALL ON %s %s FROM %s', o.kind, o.name, role);
+    END LOOP;
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.revoke_from(regrole) IS
@@ -424,16 +523,33 @@ AS 'SELECT 1::bigint';
 COMMENT ON FUNCTION fencing.version() IS
     'The number of the last migration, whichever tool has run it.';
 
--- Whoever may use the schema may read; USAGE on it comes from grant_to.
-GRANT SELECT ON fencing.resource, fencing.origin, fencing.token TO PUBLIC;
-REVOKE ALL ON FUNCTION fencing.issue(text), fencing.stamp(text, bigint, interval), fencing.rebase(),
-    fencing.choose_epoch_source(), fencing.issue_first(text, text), fencing.token_of_new_epoch(bigint) FROM PUBLIC;
+-- Whoever may use the schema may read; USAGE on it comes from grant_to. What
+-- default privileges have given away is taken back.
+-- +goose StatementBegin
+DO $$
+DECLARE
+    fixes text[] := (SELECT pg_catalog.array_agg(DISTINCT pg_catalog.format('REVOKE ALL ON %s %s FROM %s CASCADE', o.kind, o.name,
+            CASE e.grantee WHEN 0 THEN 'PUBLIC' ELSE e.grantee::pg_catalog.regrole::pg_catalog.text END))
+        FROM fencing.objects() o, pg_catalog.aclexplode(o.acl) e WHERE e.grantee <> o.owner AND (e.grantee <> 0 OR o.class <> 'pg_catalog.pg_proc'::pg_catalog.regclass));
+    fix   text;
+BEGIN
+    FOREACH fix IN ARRAY coalesce(fixes, '{}') LOOP
+        EXECUTE fix;
+    END LOOP;
+    fixes := (SELECT pg_catalog.array_agg(p.fix) FROM fencing.privilege_faults() p);
+    FOREACH fix IN ARRAY coalesce(fixes, '{}') LOOP
+        EXECUTE fix;
+    END LOOP;
+END $$;
+-- +goose StatementEnd
 
 -- +goose Down
 
 DROP FUNCTION fencing.version();
 DROP FUNCTION fencing.revoke_from(regrole);
 DROP FUNCTION fencing.grant_to(regrole);
+DROP FUNCTION fencing.privilege_faults();
+DROP FUNCTION fencing.objects();
 DROP FUNCTION fencing.rebase();
 DROP FUNCTION fencing.stamp(text, bigint, interval);
 DROP FUNCTION fencing.stamped(text);

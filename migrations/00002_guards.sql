@@ -2,7 +2,7 @@
 
 CREATE TABLE fencing.guarded (
     target     regclass    PRIMARY KEY,
-    name       text        NOT NULL, -- as it was when it was guarded
+    name       text        NOT NULL, -- as it was when it was guarded last
     resource   text        CHECK (resource <> ''),
     by_column  name,
     prefix     text        NOT NULL DEFAULT '',
@@ -11,7 +11,6 @@ CREATE TABLE fencing.guarded (
 );
 COMMENT ON TABLE fencing.guarded IS
     'The tables that fencing.guard and fencing.guard_by have guarded, each with all of its partitions or children. fencing.verify() compares it with the triggers that are there.';
-GRANT SELECT ON fencing.guarded TO PUBLIC;
 
 -- What logical replication applies was written, and checked, where it comes
 -- from. pg_stat_activity hides the type of a backend from other roles. Where the
@@ -329,16 +328,18 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- A table and all of its partitions, or of the tables that inherit from it.
+-- A table and all of its partitions, or of the tables that inherit from it. A
+-- session's temporary children are its own business.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.family(target regclass) RETURNS TABLE (member regclass, depth int)
-LANGUAGE sql STABLE
+LANGUAGE sql STABLE ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
     WITH RECURSIVE f (oid, depth) AS (
         SELECT target::oid, 0
         UNION
         SELECT i.inhrelid, f.depth + 1 FROM f JOIN pg_inherits i ON i.inhparent = f.oid
+            JOIN pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 't'
     )
     SELECT f.oid::regclass, max(f.depth) FROM f GROUP BY f.oid
 $$;
@@ -354,11 +355,11 @@ $$;
 -- only if the state differs from level to level: so partitioned partitions have
 -- theirs enabled in two halves, of which the second fires in the role replica.
 --
--- zz_fencing_move is for rows that may go to another partition, since no
--- transition table has them if it is MERGE that moves them.
---
--- A trigger of somebody else that fires before an UPDATE may move a row as well,
--- or change whose it is afterwards: where there is one, each row is checked.
+-- zz_fencing_move is for rows that go to another partition, since no transition
+-- table has them if it is MERGE that moves them. It sees what a trigger that fires
+-- before it has made of the row. One that fires after it may move the row as well,
+-- or change whose it is, and so may one that fires when the row arrives: where
+-- there is such a trigger, each row is checked.
 --
 -- zz_fencing_token always fires; its condition is there to keep the column from
 -- being dropped under it.
@@ -370,7 +371,7 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION fencing.wanted(target regclass, resource text, by_column name, prefix text)
 RETURNS TABLE (member regclass, depth int, cloned boolean, name name, state "char", definition text)
-LANGUAGE sql STABLE
+LANGUAGE sql STABLE ROWS 10
 SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on
 SET quote_all_identifiers = off
@@ -381,18 +382,25 @@ AS $$
             WITH ORDINALITY AS a (text, number)
     ), member AS (
         SELECT f.member AS oid, f.depth, f.depth = 0 AS is_root, c.relkind = 'r' AS is_leaf, c.relispartition AS is_partition,
-            EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'fencing_token' AND NOT a.attisdropped) AS is_stamped
+            EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attname = 'fencing_token' AND NOT a.attisdropped
+                AND a.atttypid = 'bigint'::regtype AND a.attgenerated = '') AS is_stamped
         FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member
-    ), watch (each_row) AS (
-        SELECT by_column IS NOT NULL AND current_setting('server_version_num')::int >= 150000 AND EXISTS (
-            SELECT FROM member m JOIN pg_trigger t ON t.tgrelid = m.oid JOIN pg_proc p ON p.oid = t.tgfoid
-            WHERE t.tgtype & 19 = 19 AND NOT t.tgisinternal AND p.pronamespace <> 'fencing'::regnamespace)
-    ), keys (list) AS (
-        SELECT string_agg(quote_ident(a.attname), ', ' ORDER BY a.attnum) FROM pg_attribute a
+    ), keys (old, new, has_token) AS (
+        SELECT string_agg('old.' || quote_ident(a.attname), ', ' ORDER BY a.attnum),
+            string_agg('new.' || quote_ident(a.attname), ', ' ORDER BY a.attnum),
+            coalesce(bool_or(a.attname = 'fencing_token'), false)
+        FROM pg_attribute a
         WHERE a.attrelid = target AND a.attname IN (
             SELECT k.attname FROM member m JOIN pg_depend d ON d.objid = m.oid AND d.refobjid = m.oid AND d.objsubid > 0 AND d.refobjsubid = 0
             JOIN pg_attribute k ON k.attrelid = m.oid AND k.attnum = d.objsubid
             WHERE NOT m.is_leaf AND d.classid = 'pg_class'::regclass AND d.refclassid = 'pg_class'::regclass AND d.deptype = 'i')
+    ), watch (each_row) AS (
+        -- 19 is before each row's UPDATE, 7 before each row's INSERT.
+        SELECT by_column IS NOT NULL AND current_setting('server_version_num')::int >= 150000 AND (keys.has_token OR EXISTS (
+            SELECT FROM member m JOIN pg_trigger t ON t.tgrelid = m.oid JOIN pg_proc p ON p.oid = t.tgfoid
+            WHERE NOT t.tgisinternal AND p.pronamespace <> 'fencing'::regnamespace
+            AND (t.tgtype & 19 = 19 AND t.tgname > 'zz_fencing_move' OR t.tgtype & 7 = 7)))
+        FROM keys
     ), w (oid, depth, cloned, name, state, event, action) AS (
         SELECT oid, depth, false, 'fencing_guard', 'A', 'BEFORE INSERT OR DELETE OR UPDATE OR TRUNCATE',
             'FOR EACH STATEMENT EXECUTE FUNCTION fencing.check_statement(' || list || ')'
@@ -419,9 +427,9 @@ AS $$
             'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
             FROM member, argument WHERE is_partition AND depth > 0 AND (depth > 1 OR NOT is_leaf)
         UNION ALL
-        SELECT oid, depth, is_partition, 'zz_fencing_move', 'A', 'BEFORE UPDATE OF ' || keys.list,
-            'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || argument.list || ')'
-            FROM member, argument, keys WHERE by_column IS NOT NULL AND keys.list IS NOT NULL AND (is_partition OR NOT is_leaf)
+        SELECT oid, depth, is_partition, 'zz_fencing_move', 'A', 'BEFORE UPDATE',
+            'FOR EACH ROW WHEN (record_image_ne(ROW(' || keys.old || '), ROW(' || keys.new || '))) EXECUTE FUNCTION fencing.check_row(' || argument.list || ')'
+            FROM member, argument, keys WHERE by_column IS NOT NULL AND keys.old IS NOT NULL AND (is_partition OR NOT is_leaf)
         UNION ALL
         SELECT oid, depth, is_partition, 'zz_fencing_token', 'A', 'BEFORE INSERT OR UPDATE',
             'FOR EACH ROW WHEN (((new.fencing_token IS NULL) IS NOT NULL)) EXECUTE FUNCTION fencing.stamp_row(' || list || ')'
@@ -441,11 +449,49 @@ $$;
 -- table that it is a partition of.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.triggers(member regclass) RETURNS SETOF pg_catalog.pg_trigger
-LANGUAGE sql STABLE
+LANGUAGE sql STABLE ROWS 5
 SET search_path = pg_catalog, pg_temp
 AS $$
     SELECT t.* FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
      WHERE t.tgrelid = member AND p.pronamespace = 'fencing'::regnamespace AND t.tgparentid = 0
+$$;
+-- +goose StatementEnd
+
+-- For what a trigger was made, from its arguments: those of fencing.guard have one,
+-- those of fencing.guard_by two.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.arguments(trigger oid) RETURNS text[]
+LANGUAGE sql STABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT CASE t.tgnargs
+        WHEN 1 THEN ARRAY[convert_from(substring(t.tgargs FOR octet_length(t.tgargs) - 1), getdatabaseencoding())]
+        WHEN 2 THEN ARRAY[convert_from(substring(t.tgargs FOR e.first - 1), getdatabaseencoding()),
+            convert_from(substring(t.tgargs FROM e.first + 1 FOR octet_length(t.tgargs) - e.first - 1), getdatabaseencoding())]
+        END
+        FROM pg_trigger t, position(decode('00', 'hex') IN t.tgargs) e (first) WHERE t.oid = trigger
+$$;
+-- +goose StatementEnd
+
+-- Which triggers of a guard are there. One that differs is another trigger of
+-- that name; one that is own calls a function of this schema. Those of this schema
+-- that are not wanted have no state to be in.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.compare(target regclass, resource text, by_column name, prefix text)
+RETURNS TABLE (member regclass, depth int, name name, state "char", definition text, found oid, found_state "char", differs boolean, is_own boolean)
+LANGUAGE sql STABLE ROWS 10
+SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
+SET quote_all_identifiers = off
+AS $$
+    WITH w AS MATERIALIZED (SELECT * FROM fencing.wanted(target, resource, by_column, prefix))
+    SELECT w.member, w.depth, w.name, w.state, w.definition, t.oid, t.tgenabled,
+        pg_get_triggerdef(t.oid) <> w.definition AND t.tgparentid = 0, p.pronamespace = 'fencing'::regnamespace
+        FROM w LEFT JOIN pg_trigger t ON t.tgrelid = w.member AND t.tgname = w.name LEFT JOIN pg_proc p ON p.oid = t.tgfoid
+    UNION ALL
+    SELECT f.member, f.depth, t.tgname, NULL, NULL, t.oid, t.tgenabled, true, true
+        FROM fencing.family(target) f, fencing.triggers(f.member) t
+        WHERE NOT EXISTS (SELECT FROM w WHERE w.member = f.member AND w.name = t.tgname)
 $$;
 -- +goose StatementEnd
 
@@ -474,65 +520,76 @@ AS $$
 $$;
 -- +goose StatementEnd
 
--- What of a guard is not as it should be, and what mends it.
+-- What of a guard is not as it should be, and the statements that make it whole: NULL
+-- where somebody has to decide. Names are quoted in them, and nothing is a comment.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.faults(target regclass, resource text, by_column name, prefix text)
 RETURNS TABLE (problem text, fix text)
-LANGUAGE sql STABLE
+LANGUAGE sql STABLE ROWS 1
 SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on
 SET quote_all_identifiers = off
 AS $$
-    WITH call (guard, unguard) AS (
-        SELECT CASE WHEN by_column IS NULL THEN format('SELECT fencing.guard(%L, %L)', target, resource)
-            ELSE format('SELECT fencing.guard_by(%L, %L, %L)', target, by_column, prefix) END,
-            format('SELECT fencing.unguard(%L)', target)
-    ), compared AS (
-        SELECT w.*, t.oid AS found, t.tgenabled AS is_state, pg_get_triggerdef(t.oid) <> w.definition AND t.tgparentid = 0 AS is_other,
-            w.depth > 0 AND NOT EXISTS (SELECT FROM fencing.triggers(w.member)) AS is_new
-        FROM fencing.wanted(target, resource, by_column, prefix) w
-        LEFT JOIN pg_trigger t ON t.tgrelid = w.member AND t.tgname = w.name
+    WITH member AS (
+        SELECT f.member AS oid, f.depth, c.relkind AS kind, c.relispartition AS is_partition, c.relpersistence AS persistence
+        FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member
+    ), compared AS MATERIALIZED (
+        SELECT c.*, c.depth > 0 AND NOT EXISTS (SELECT FROM fencing.triggers(c.member)) AS is_new
+        FROM fencing.compare(target, resource, by_column, prefix) c
+    ), decision (problem) AS (
+        SELECT format('%s is a foreign table: what is written where it comes from is not checked; detach it', m.oid::regclass)
+            FROM member m WHERE m.kind NOT IN ('r', 'p')
+        UNION ALL
+        SELECT format('%s belongs to %s: what is written by way of it is not checked; ', m.oid::regclass, i.inhparent::regclass)
+                || CASE WHEN m.depth = 0 THEN 'remove the guard, and guard the whole' ELSE 'take it out of there' END
+            FROM member m JOIN pg_inherits i ON i.inhrelid = m.oid WHERE i.inhparent NOT IN (SELECT o.oid FROM member o)
+        UNION ALL
+        SELECT format('%s %s; give the column its name and type back, or remove the guard and guard the table by another', target, u)
+            FROM fencing.unfit(target, by_column) u WHERE u IS NOT NULL
+        UNION ALL
+        SELECT format('the column fencing_token of %s is not a bigint, or is generated: rows are not stamped; give it another name', m.oid::regclass)
+            FROM member m JOIN pg_attribute a ON a.attrelid = m.oid
+            WHERE a.attname = 'fencing_token' AND NOT a.attisdropped AND (a.atttypid <> 'bigint'::regtype OR a.attgenerated <> '')
+    ), call (guard) AS (
+        SELECT CASE WHEN EXISTS (SELECT FROM decision) THEN NULL -- it would be refused
+            WHEN by_column IS NULL THEN format('SELECT fencing.guard(%L, %L)', target, resource)
+            ELSE format('SELECT fencing.guard_by(%L, %L, %L)', target, by_column, prefix) END
     )
-    SELECT DISTINCT CASE WHEN c.relispartition
-            THEN format('%s was attached later: a TRUNCATE of it is not checked, and its rows are checked one by one', w.member)
-            ELSE format('%s became a child later: what is written to it directly is not checked', w.member) END, call.guard
-        FROM compared w JOIN pg_class c ON c.oid = w.member, call WHERE w.is_new AND c.relkind IN ('r', 'p')
+    SELECT d.problem, NULL FROM decision d
     UNION ALL
-    SELECT format('trigger %s of %s ', w.name, w.member) || CASE
-            WHEN w.found IS NULL THEN 'is missing'
-            WHEN w.is_other THEN 'is not the one that belongs there'
-            WHEN w.state = 'D' THEN 'checks each row a second time'
-            WHEN w.is_state = 'D' THEN 'is disabled'
-            WHEN w.is_state = 'A' THEN 'checks each row a second time where session_replication_role is replica'
-            WHEN w.is_state = 'R' THEN 'fires only where session_replication_role is replica'
+    SELECT CASE WHEN m.is_partition
+            THEN format('%s was attached later: a TRUNCATE of it is not checked, and its rows are checked one by one', m.oid::regclass)
+            ELSE format('%s became a child later: what is written to it directly is not checked', m.oid::regclass) END, call.guard
+        FROM member m, call WHERE m.kind IN ('r', 'p') AND m.oid IN (SELECT c.member FROM compared c WHERE c.is_new)
+    UNION ALL
+    SELECT format('trigger %I of %s ', c.name, c.member) || CASE
+            WHEN c.found IS NULL THEN 'is missing'
+            WHEN c.definition IS NULL THEN 'does not belong there'
+            WHEN c.differs THEN 'is not the one that belongs there'
+            WHEN c.state = 'D' THEN 'checks each row a second time'
+            WHEN c.found_state = 'D' THEN 'is disabled'
+            WHEN c.found_state = 'A' THEN 'checks each row a second time where session_replication_role is replica'
+            WHEN c.found_state = 'R' THEN 'fires only where session_replication_role is replica'
             ELSE 'does not fire where session_replication_role is replica' END,
-            CASE WHEN w.is_other THEN (SELECT string_agg(format('DROP TRIGGER %I ON %s; ', o.name, o.member), '') FROM compared o WHERE o.is_other)
+            -- What is somebody else's and has that name, guard does not remove.
+            CASE WHEN c.differs AND NOT c.is_own THEN (SELECT string_agg(format('DROP TRIGGER IF EXISTS %I ON %s; ', o.name, o.member), '' ORDER BY o.depth, o.name)
+                FROM compared o WHERE o.differs AND NOT o.is_own)
             ELSE '' END || call.guard
-        FROM compared w, call WHERE NOT w.is_new AND (w.found IS NULL OR w.is_state <> w.state OR w.is_other)
+        FROM compared c, call WHERE NOT c.is_new AND (c.found IS NULL OR c.found_state <> c.state OR c.differs)
     UNION ALL
-    SELECT format('trigger %s of %s does not belong there', t.tgname, f.member), format('DROP TRIGGER %I ON %s', t.tgname, f.member)
-        FROM fencing.family(target) f, fencing.triggers(f.member) t
-        WHERE NOT EXISTS (SELECT FROM compared w WHERE w.found = t.oid)
+    SELECT format('trigger %I of %s fires after zz_fencing_token, and may change the column fencing_token: give it a name that comes before', t.tgname, m.oid::regclass), NULL
+        FROM member m JOIN pg_trigger t ON t.tgrelid = m.oid JOIN pg_proc p ON p.oid = t.tgfoid
+        WHERE t.tgtype & 3 = 3 AND t.tgtype & 20 <> 0 AND t.tgname > 'zz_fencing_token' AND t.tgparentid = 0 AND NOT t.tgisinternal
+        AND p.pronamespace <> 'fencing'::regnamespace
+        AND EXISTS (SELECT FROM compared c WHERE c.member = m.oid AND c.name = 'zz_fencing_token' AND c.definition IS NOT NULL)
     UNION ALL
-    SELECT format('%s is unlogged: a crash empties it, whoever holds the lock', f.member), format('ALTER TABLE %s SET LOGGED', f.member)
-        FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member WHERE c.relpersistence <> 'p'
-    UNION ALL
-    SELECT format('%s is a foreign table: what is written where it comes from is not checked', f.member), format('-- detach %s from %s', f.member, target)
-        FROM fencing.family(target) f JOIN pg_class c ON c.oid = f.member WHERE c.relkind NOT IN ('r', 'p')
-    UNION ALL
-    SELECT format('%s belongs to %s: what is written by way of it is not checked', f.member, i.inhparent::regclass),
-        CASE WHEN f.depth = 0 THEN format('%s; -- then guard %s', call.unguard, i.inhparent::regclass)
-            ELSE format('ALTER TABLE %s NO INHERIT %s', f.member, i.inhparent::regclass) END
-        FROM fencing.family(target) f JOIN pg_inherits i ON i.inhrelid = f.member, call
-        WHERE i.inhparent NOT IN (SELECT o.member FROM fencing.family(target) o)
-    UNION ALL
-    SELECT format('%s %s', target, fencing.unfit(target, by_column)),
-        format('-- give the column its name and type back, or %s and guard the table by another', call.unguard)
-        FROM call WHERE fencing.unfit(target, by_column) IS NOT NULL
+    SELECT format('%s is unlogged: a crash empties it, whoever holds the lock', m.oid::regclass), format('ALTER TABLE %s SET LOGGED', m.oid::regclass)
+        FROM member m WHERE m.persistence = 'u'
 $$;
 -- +goose StatementEnd
 
--- Makes a guard whole.
+-- Makes a guard whole, and removes what it has no more use for. Another guard it
+-- leaves alone.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.complete(target regclass, resource text, by_column name, prefix text) RETURNS void
 LANGUAGE plpgsql VOLATILE
@@ -541,57 +598,83 @@ SET standard_conforming_strings = on
 SET quote_all_identifiers = off
 AS $$
 DECLARE
-    w     record;
-    found record;
+    for_what    text[] := CASE WHEN by_column IS NULL THEN ARRAY[resource] ELSE ARRAY[by_column::text, prefix] END;
+    is_recorded boolean;
+    w           record;
 BEGIN
     EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', target);
-    FOR w IN SELECT * FROM fencing.wanted(target, resource, by_column, prefix) LOOP
-        SELECT t.tgenabled AS state, pg_get_triggerdef(t.oid) AS definition INTO found
-          FROM pg_trigger t WHERE t.tgrelid = w.member AND t.tgname = w.name;
-        IF w.name = 'zz_fencing_move' AND found.definition <> w.definition
-            AND regexp_replace(found.definition, ' UPDATE OF .* ON ', ' ON ') = regexp_replace(w.definition, ' UPDATE OF .* ON ', ' ON ')
-        THEN
-            -- A table that is partitioned by other columns was attached.
-            EXECUTE format('DROP TRIGGER %I ON %s', w.name, w.member);
-            found.definition := NULL;
-        END IF;
-        IF found.definition <> w.definition THEN
-            RAISE EXCEPTION '% has another trigger % already', w.member, w.name USING
+    -- Somebody else may have guarded it meanwhile.
+    is_recorded := EXISTS (SELECT FROM fencing.guarded g WHERE g.target = complete.target
+        AND (g.resource, g.by_column, g.prefix) IS NOT DISTINCT FROM (complete.resource, complete.by_column, complete.prefix));
+    -- What DROP TRIGGER takes: one at a time could deadlock.
+    IF EXISTS (SELECT FROM fencing.compare(target, resource, by_column, prefix) c WHERE c.differs) THEN
+        EXECUTE format('LOCK TABLE %s IN ACCESS EXCLUSIVE MODE', target);
+    END IF;
+    FOR w IN SELECT c.* FROM fencing.compare(target, resource, by_column, prefix) c WHERE c.differs ORDER BY c.depth LOOP
+        IF NOT w.is_own OR NOT is_recorded AND fencing.arguments(w.found) IS DISTINCT FROM for_what THEN
+            RAISE EXCEPTION '% has another trigger % already', w.member, quote_ident(w.name) USING
                 ERRCODE = '55000',
-                DETAIL = found.definition,
-                HINT = format('Remove it first, with SELECT fencing.unguard(%L) if it belongs to another guard.', w.member);
-        ELSIF found.definition IS NULL THEN
-            EXECUTE w.definition;
-            found.state := 'O';
+                DETAIL = pg_get_triggerdef(w.found),
+                HINT = CASE WHEN w.is_own THEN format('Remove the other guard first: SELECT fencing.unguard(%L).', w.member)
+                    ELSE format('Remove it first: DROP TRIGGER %I ON %s.', w.name, w.member) END;
         END IF;
-        IF found.state <> w.state THEN
+        EXECUTE format('DROP TRIGGER %I ON %s', w.name, w.member);
+    END LOOP;
+    -- All of them first, and their states afterwards: fencing.on_ddl, which ALTER
+    -- TABLE calls, has nothing to complete then.
+    FOR w IN SELECT c.* FROM fencing.compare(target, resource, by_column, prefix) c ORDER BY c.depth, c.member::text, c.name LOOP
+        -- It may have come with that of the table above.
+        IF NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = w.member AND t.tgname = w.name) THEN
+            EXECUTE w.definition;
+        END IF;
+    END LOOP;
+    FOR w IN SELECT c.* FROM fencing.compare(target, resource, by_column, prefix) c ORDER BY c.depth, c.member::text, c.name LOOP
+        -- Of a partitioned table it sets those of the partitions too, which come later.
+        IF (SELECT t.tgenabled FROM pg_trigger t WHERE t.tgrelid = w.member AND t.tgname = w.name) <> w.state THEN
             EXECUTE format('ALTER TABLE %s %s TRIGGER %I', w.member, CASE w.state WHEN 'D' THEN 'DISABLE' WHEN 'O' THEN 'ENABLE' WHEN 'R' THEN 'ENABLE REPLICA' ELSE 'ENABLE ALWAYS' END, w.name);
         END IF;
     END LOOP;
 END $$;
 -- +goose StatementEnd
 
--- Which table the guards are on is recorded with the rights of the owner of the
--- schema, for those who may act for the owner of the table.
+-- Which tables are guarded is recorded with the rights of the owner of the schema,
+-- for whoever calls it: not who that is decides, since that may be a function of
+-- somebody else, but what only the owner of the table can have done to it. Only the
+-- owner can set in which role a trigger fires. A guard is recorded that is there and
+-- always fires, and forgotten where fencing.unguard has left its trigger.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.record(target regclass, resource text, by_column name, prefix text, is_guarded boolean) RETURNS void
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
+SET quote_all_identifiers = off
 AS $$
 BEGIN
-    -- The caller's current_user is not to be seen here, but what it has set is.
-    IF NOT (SELECT pg_has_role(coalesce(nullif(current_setting('role'), 'none'), session_user), c.relowner, 'USAGE')
-        FROM pg_class c WHERE c.oid = target)
+    IF is_guarded IS NOT TRUE THEN
+        IF NOT EXISTS (SELECT FROM fencing.triggers(target)) OR EXISTS (
+            SELECT FROM fencing.triggers(target) t WHERE t.tgname <> 'fencing_unguarded' OR t.tgenabled <> 'R')
+        THEN
+            RAISE EXCEPTION 'must be owner of table %', target USING ERRCODE = '42501',
+                HINT = format('Call SELECT fencing.unguard(%L).', target);
+        END IF;
+        DELETE FROM fencing.guarded g WHERE g.target = record.target;
+        RETURN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM fencing.compare(target, resource, by_column, prefix))
+        OR EXISTS (SELECT FROM fencing.compare(target, resource, by_column, prefix) c WHERE c.found IS NULL OR c.found_state <> c.state OR c.differs)
     THEN
-        RAISE EXCEPTION 'must be owner of table %', target USING ERRCODE = '42501';
+        RAISE EXCEPTION 'must be owner of table %', target USING ERRCODE = '42501',
+            HINT = format('Call %s.', CASE WHEN by_column IS NULL THEN format('SELECT fencing.guard(%L, %L)', target, resource)
+                ELSE format('SELECT fencing.guard_by(%L, %L, %L)', target, by_column, prefix) END);
     END IF;
-    DELETE FROM fencing.guarded g WHERE g.target = record.target AND NOT is_guarded
-        OR g.name = record.target::text AND NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.target);
-    IF is_guarded THEN
-        INSERT INTO fencing.guarded AS g (target, name, resource, by_column, prefix)
-        VALUES (target, target::text, resource, by_column, prefix)
-        ON CONFLICT ON CONSTRAINT guarded_pkey DO UPDATE SET name = excluded.name;
-    END IF;
+    -- It takes the place of a table of this name that is no more.
+    DELETE FROM fencing.guarded g USING pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+     WHERE c.oid = record.target AND parse_ident(g.name) = ARRAY[n.nspname, c.relname]::text[] AND NOT EXISTS (SELECT FROM pg_class o WHERE o.oid = g.target);
+    INSERT INTO fencing.guarded AS g (target, name, resource, by_column, prefix)
+    SELECT c.oid, format('%I.%I', n.nspname, c.relname), record.resource, record.by_column, record.prefix
+      FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = record.target
+    ON CONFLICT ON CONSTRAINT guarded_pkey DO UPDATE
+        SET name = excluded.name, resource = excluded.resource, by_column = excluded.by_column, prefix = excluded.prefix;
 END $$;
 -- +goose StatementEnd
 
@@ -648,7 +731,8 @@ BEGIN
             ERRCODE = '55000',
             HINT = format('Remove that guard first: SELECT fencing.unguard(%L).', target);
     END IF;
-    IF guarded.target IS NULL OR EXISTS (SELECT FROM fencing.faults(target, resource, by_column, prefix)) THEN
+    IF guarded.target IS NULL OR guarded.name <> (
+        SELECT format('%I.%I', n.nspname, c.relname) FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE c.oid = start.target) OR EXISTS (SELECT FROM fencing.faults(target, resource, by_column, prefix)) THEN
         PERFORM fencing.complete(target, resource, by_column, prefix);
         PERFORM fencing.record(target, resource, by_column, prefix, true);
     END IF;
@@ -715,7 +799,7 @@ BEGIN
         RAISE EXCEPTION '% is not guarded', target USING ERRCODE = '55000';
     END IF;
     SELECT g.target AS name INTO t FROM fencing.guarded g WHERE g.target <> unguard.target
-        AND unguard.target IN (SELECT f.member FROM fencing.family(g.target) f);
+        AND unguard.target IN (SELECT f.member FROM fencing.family(g.target) f) LIMIT 1;
     IF t.name IS NOT NULL THEN
         RAISE EXCEPTION '% is guarded with %', target, t.name USING
             ERRCODE = '55000',
@@ -724,18 +808,130 @@ BEGIN
     FOR t IN SELECT f.member, g.tgname AS name FROM fencing.family(target) f, fencing.triggers(f.member) g ORDER BY f.depth LOOP
         EXECUTE format('DROP TRIGGER %I ON %s', t.name, t.member);
     END LOOP;
-    PERFORM fencing.record(target, NULL, NULL, NULL, false);
+    IF EXISTS (SELECT FROM fencing.guarded g WHERE g.target = unguard.target) THEN
+        -- Shows fencing.record that the owner wants it.
+        EXECUTE format('CREATE TRIGGER fencing_unguarded AFTER DELETE ON %s FOR EACH STATEMENT EXECUTE FUNCTION fencing.refuse_truncate()', target);
+        EXECUTE format('ALTER TABLE %s ENABLE REPLICA TRIGGER fencing_unguarded', target);
+        PERFORM fencing.record(target, NULL, NULL, NULL, false);
+        EXECUTE format('DROP TRIGGER fencing_unguarded ON %s', target);
+    END IF;
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.unguard(regclass) IS
     'Lets everybody with the privilege write to the table again, and to its partitions and children. To be called by the owner of the table.';
+
+-- The functions and tables of the schema, in a form in which another version of
+-- PostgreSQL, another tool and another session have them too. Of a table only what
+-- decides is told: columns, and the names of keys and checks.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.present() RETURNS TABLE (kind text, name text, spelled text, body text, settings text[])
+LANGUAGE sql STABLE ROWS 40
+SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off
+AS $$
+    SELECT 'function', p.oid::regprocedure::text, a.name,
+        -- fencing.choose_epoch_source writes one of these two, later too.
+        md5(concat_ws(' ', l.lanname, CASE WHEN p.proname = 'chosen_epoch' AND p.prosrc IN (
+                'SELECT pg_catalog.left(pg_catalog.pg_walfile_name(''0/1''::pg_catalog.pg_lsn), 8)', 'SELECT ''constant''::pg_catalog.text')
+            THEN '' ELSE p.prosrc END, p.provolatile::text, p.proisstrict::text, p.proretset::text, format_type(p.prorettype, NULL), p.prokind::text)),
+        -- In a session that quotes all names, this setting is another text.
+        ARRAY[CASE WHEN p.prosecdef THEN 'SECURITY DEFINER' ELSE 'SECURITY INVOKER' END]
+            || (SELECT array_agg(CASE o.setting WHEN 'search_path="pg_catalog", "pg_temp"' THEN 'search_path=pg_catalog, pg_temp' ELSE o.setting END
+                ORDER BY o.setting COLLATE "C") FROM unnest(p.proconfig) o (setting))
+        FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang JOIN fencing.objects() a ON a.class = 'pg_proc'::regclass AND a.object = p.oid
+        WHERE p.proname <> 'installed'
+    UNION ALL
+    SELECT 'table', c.oid::regclass::text, NULL,
+        md5((SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull::text, a.atthasdef::text, a.attcollation::regcollation::text), ', ' ORDER BY a.attname)
+            FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped)
+            || coalesce((SELECT string_agg(k.conname || k.contype::text || k.convalidated::text, ', ' ORDER BY k.conname)
+            FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype IN ('c', 'p', 'u', 'x')), '')),
+        NULL
+        FROM pg_class c WHERE c.relnamespace = 'fencing'::regnamespace AND c.relkind = 'r' AND c.relname <> 'migration'
+$$;
+-- +goose StatementEnd
+
+-- The commands by which a table can get a parent, or a trigger.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.tags() RETURNS text[]
+LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT ARRAY['CREATE TABLE', 'ALTER TABLE', 'CREATE FOREIGN TABLE', 'ALTER FOREIGN TABLE', 'IMPORT FOREIGN SCHEMA',
+        'CREATE SCHEMA', 'CREATE TRIGGER', 'ALTER TRIGGER']
+$$;
+-- +goose StatementEnd
+
+-- What fencing.present was at the installation: the end of this migration knows.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.installed() RETURNS jsonb
+LANGUAGE sql IMMUTABLE
+AS 'SELECT NULL::jsonb';
+-- +goose StatementEnd
+
+-- What of the functions, tables and event triggers that all guards share is not as
+-- it was installed. Privileges are the business of fencing.privilege_faults.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.installation_faults() RETURNS TABLE (problem text, fix text)
+LANGUAGE sql STABLE ROWS 1
+SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off
+AS $$
+    WITH was (kind, name, body, settings) AS MATERIALIZED (
+        SELECT w.kind, w.name, w.body, w.settings FROM jsonb_to_recordset(fencing.installed()) AS w (kind text, name text, body text, settings text[])
+    ), is_now AS MATERIALIZED (
+        SELECT * FROM fencing.present()
+    )
+    SELECT CASE WHEN i.name IS NULL THEN format('the %s %s is missing', w.kind, w.name)
+            WHEN w.name IS NULL THEN format('the %s %s does not belong to fencing, and may be called in place of one that does', i.kind, i.name)
+            WHEN w.kind = 'function' THEN format('the function %s is not the one that was installed', w.name)
+            ELSE format('the %s %s has other columns or constraints than those it was installed with', w.kind, w.name) END
+            || '; bring it back, as from a fresh installation', NULL
+        FROM was w FULL JOIN is_now i ON i.kind = w.kind AND i.name = w.name
+        -- A table more is in nobody's way.
+        WHERE w.body IS DISTINCT FROM i.body AND NOT (w.name IS NULL AND i.kind = 'table')
+    UNION ALL
+    SELECT format('the function %s lost its settings', w.name),
+        format('ALTER FUNCTION %1$s RESET ALL; ALTER FUNCTION %1$s %2$s', i.spelled, w.settings[1])
+            || coalesce((SELECT string_agg(CASE split_part(o.setting, '=', 1)
+                WHEN 'search_path' THEN ' SET search_path = pg_catalog, pg_temp'
+                ELSE format(' SET %I = %L', split_part(o.setting, '=', 1), substring(o.setting FROM position('=' IN o.setting) + 1)) END, '' ORDER BY o.setting)
+                FROM unnest(w.settings[2:]) o (setting)), '')
+        FROM was w JOIN is_now i ON i.kind = w.kind AND i.name = w.name AND i.body = w.body
+        WHERE w.settings <> i.settings
+    UNION ALL
+    SELECT format('the table %s is not logged: a crash %s', c.oid::regclass, CASE c.relname WHEN 'resource' THEN 'forgets the marks' ELSE 'empties it' END),
+        format('ALTER TABLE %s SET LOGGED', c.oid::regclass)
+        FROM pg_class c JOIN was w ON w.kind = 'table' AND w.name = c.oid::regclass::text WHERE c.relpersistence <> 'p'
+    UNION ALL
+    SELECT format('the table %s has triggers, rules or row security: they can change or hide %s', c.oid::regclass, CASE c.relname WHEN 'resource' THEN 'marks' ELSE 'what it has' END),
+        concat_ws('; ', CASE WHEN c.relrowsecurity OR c.relforcerowsecurity THEN format('ALTER TABLE %s DISABLE ROW LEVEL SECURITY, NO FORCE ROW LEVEL SECURITY', c.oid::regclass) END,
+            r.rules, t.triggers)
+        FROM pg_class c JOIN was w ON w.kind = 'table' AND w.name = c.oid::regclass::text,
+        LATERAL (SELECT string_agg(format('DROP RULE %I ON %s', r.rulename, c.oid::regclass), '; ' ORDER BY r.rulename) FROM pg_rewrite r WHERE r.ev_class = c.oid) r (rules),
+        LATERAL (SELECT string_agg(format('DROP TRIGGER %I ON %s', t.tgname, c.oid::regclass), '; ' ORDER BY t.tgname)
+            FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND NOT (c.relname = 'resource' AND t.tgname = 'make_durable')) t (triggers)
+        WHERE c.relrowsecurity OR c.relforcerowsecurity OR r.rules IS NOT NULL OR t.triggers IS NOT NULL
+    UNION ALL
+    SELECT format('the event trigger %I does not see all that adds to a guarded table, or is disabled', e.evtname),
+        format('DROP EVENT TRIGGER %1$I; CREATE EVENT TRIGGER %1$I ON ddl_command_end WHEN TAG IN (%2$s) EXECUTE FUNCTION fencing.on_ddl()',
+            e.evtname, (SELECT string_agg(quote_literal(tag), ', ') FROM unnest(fencing.tags()) tag))
+        FROM pg_event_trigger e
+        WHERE e.evtfoid = to_regprocedure('fencing.on_ddl()')
+        AND (e.evtenabled NOT IN ('O', 'A') OR e.evtevent <> 'ddl_command_end' OR NOT coalesce(e.evttags @> fencing.tags(), true))
+$$;
+-- +goose StatementEnd
 
 -- +goose StatementBegin
 CREATE FUNCTION fencing.verify()
 RETURNS TABLE (target text, resource text, by_column text, prefix text, problem text, fix text)
 LANGUAGE sql STABLE
 SET search_path = pg_catalog, pg_temp
+SET standard_conforming_strings = on
+SET quote_all_identifiers = off
 AS $$
+    -- A name with a line break in it is not to look like another line of the report.
+    SELECT v.target, v.resource, v.by_column, v.prefix, regexp_replace(v.problem, '[\u0001-\u001f\u007f]', '?', 'g'), v.fix FROM (
     SELECT g.target::text, g.resource, g.by_column, g.prefix, f.problem, f.fix
         FROM fencing.guarded g JOIN pg_class c ON c.oid = g.target
         LEFT JOIN LATERAL fencing.faults(g.target, g.resource, g.by_column, g.prefix) f ON true
@@ -743,16 +939,31 @@ AS $$
     SELECT g.name, g.resource, g.by_column, g.prefix, 'is another table than the one that was guarded under this name',
         CASE WHEN g.by_column IS NULL THEN format('SELECT fencing.guard(%L, %L)', g.name, g.resource)
             ELSE format('SELECT fencing.guard_by(%L, %L, %L)', g.name, g.by_column, g.prefix) END
-        FROM fencing.guarded g JOIN pg_class c ON c.oid <> g.target AND c.relkind IN ('r', 'p') JOIN pg_namespace n ON n.oid = c.relnamespace
-        WHERE g.name = format('%I.%I', n.nspname, c.relname)
-        AND NOT EXISTS (SELECT FROM fencing.guarded o, fencing.family(o.target) f WHERE f.member = c.oid)
+        FROM fencing.guarded g JOIN pg_class c ON c.relname = (parse_ident(g.name))[2] AND c.oid <> g.target AND c.relkind IN ('r', 'p')
+        JOIN pg_namespace n ON n.oid = c.relnamespace AND n.nspname = (parse_ident(g.name))[1]
+        WHERE NOT EXISTS (SELECT FROM fencing.guarded o, fencing.family(o.target) f WHERE f.member = c.oid)
     UNION ALL
-    SELECT DISTINCT t.tgrelid::regclass::text, NULL, NULL, NULL,
+    -- Under which name it was made again nothing tells, if it was renamed before.
+    SELECT g.name, g.resource, g.by_column, g.prefix, format('was guarded under this name and is no more: guard what has taken its place, '
+            || 'if anything has; then the owner of the schema removes this: DELETE FROM fencing.guarded WHERE target = %s', g.target::oid), NULL
+        FROM fencing.guarded g
+        WHERE NOT EXISTS (SELECT FROM pg_class c WHERE c.oid = g.target)
+        AND NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace WHERE parse_ident(g.name) = ARRAY[n.nspname, c.relname]::text[])
+    UNION ALL
+    -- Whoever has made them always fire is the owner, and has wanted this guard.
+    SELECT t.relid::regclass::text, NULL, NULL, NULL,
         'has triggers of a guard that is not recorded: it was detached from a guarded table, or comes from another database; guard it, or remove them',
-        format('SELECT fencing.unguard(%L)', t.tgrelid::regclass)
-        FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_class c ON c.oid = t.tgrelid
-        WHERE p.pronamespace = 'fencing'::regnamespace AND p.proname <> 'make_durable' AND t.tgparentid = 0 AND c.relpersistence <> 't'
-        AND NOT EXISTS (SELECT FROM fencing.guarded g, fencing.family(g.target) f WHERE f.member = t.tgrelid)
+        CASE WHEN t.has_parent THEN NULL
+            WHEN cardinality(t.arguments) = 1 THEN format('SELECT fencing.guard(%L, %L)', t.relid::regclass, t.arguments[1])
+            WHEN cardinality(t.arguments) = 2 THEN format('SELECT fencing.guard_by(%L, %L, %L)', t.relid::regclass, t.arguments[1], t.arguments[2]) END
+        FROM (
+            SELECT t.tgrelid AS relid, EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = t.tgrelid) AS has_parent,
+                fencing.arguments(min(t.oid) FILTER (WHERE t.tgname IN ('fencing_guard', 'fencing_guard_insert') AND t.tgenabled = 'A')) AS arguments
+            FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid JOIN pg_class c ON c.oid = t.tgrelid
+            WHERE p.pronamespace = 'fencing'::regnamespace AND p.proname <> 'make_durable' AND t.tgparentid = 0 AND c.relpersistence <> 't'
+            AND NOT EXISTS (SELECT FROM fencing.guarded g, fencing.family(g.target) f WHERE f.member = t.tgrelid)
+            GROUP BY t.tgrelid
+        ) t
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'the sequence fencing.token does not count one by one, or cycles, or counts too far',
         'ALTER SEQUENCE fencing.token INCREMENT 1 MINVALUE 1 MAXVALUE 9007199254740991 CACHE 1 NO CYCLE'
@@ -768,31 +979,14 @@ AS $$
         FROM pg_depend d
         WHERE d.classid = 'pg_class'::regclass AND d.objid = 'fencing.token'::regclass AND d.refclassid = 'pg_class'::regclass AND d.deptype = 'a'
     UNION ALL
-    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource is not logged: a crash forgets the marks', 'ALTER TABLE fencing.resource SET LOGGED'
-        FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND c.relpersistence <> 'p'
-    UNION ALL
-    SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has triggers, rules or row security: they can change or hide marks', '-- remove them'
-        FROM pg_class c WHERE c.oid = 'fencing.resource'::regclass AND (c.relrowsecurity
-            OR EXISTS (SELECT FROM pg_rewrite r WHERE r.ev_class = c.oid)
-            OR EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = c.oid AND NOT t.tgisinternal AND t.tgname <> 'make_durable'))
+    SELECT NULL, NULL, NULL, NULL, i.problem, i.fix FROM fencing.installation_faults() i
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'the trigger make_durable of fencing.resource is not as it was made: a crash can forget a token that somebody has',
         'DROP TRIGGER IF EXISTS make_durable ON fencing.resource; CREATE CONSTRAINT TRIGGER make_durable AFTER INSERT OR UPDATE ON fencing.resource DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fencing.make_durable(); ALTER TABLE fencing.resource ENABLE ALWAYS TRIGGER make_durable'
         WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'fencing.resource'::regclass AND t.tgname = 'make_durable' AND t.tgenabled = 'A'
             AND t.tgfoid = 'fencing.make_durable()'::regprocedure AND t.tgtype = 21 AND t.tgdeferrable AND t.tginitdeferred AND t.tgqual IS NULL)
     UNION ALL
-    SELECT NULL, NULL, NULL, NULL, format('the function %s has another owner than the schema, who can change what it does', p.oid::regprocedure),
-        format('ALTER FUNCTION %s OWNER TO %s', p.oid::regprocedure, n.nspowner::regrole)
-        FROM pg_proc p JOIN pg_namespace n ON n.oid = p.pronamespace
-        WHERE n.nspname = 'fencing' AND p.proowner <> n.nspowner
-    UNION ALL
-    SELECT NULL, NULL, NULL, NULL, format('the function %s lost its settings', p.oid::regprocedure),
-        format('ALTER FUNCTION %s SECURITY DEFINER SET search_path = pg_catalog, pg_temp', p.oid::regprocedure)
-            || CASE p.proname WHEN 'issue' THEN ' SET lock_timeout = ''200ms''' ELSE '' END
-        FROM pg_proc p
-        WHERE p.pronamespace = 'fencing'::regnamespace AND p.proname IN ('issue', 'check_statement', 'check_rows', 'check_row', 'refuse_truncate', 'record')
-        AND NOT (p.prosecdef AND coalesce(p.proconfig, '{}') @> ('{"search_path=pg_catalog, pg_temp"}'::text[]
-            || CASE p.proname WHEN 'issue' THEN '{lock_timeout=200ms}'::text[] ELSE '{}' END))
+    SELECT NULL, NULL, NULL, NULL, p.problem, p.fix FROM fencing.privilege_faults() p
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, 'the table fencing.resource has marks that fencing.issue did not set here: they are of another database, or the sequence fencing.token was set back',
         'SELECT fencing.rebase()'
@@ -824,10 +1018,11 @@ AS $$
         FROM pg_database d LEFT JOIN fencing.origin o ON true
         WHERE d.datname = current_database()
         AND (d.oid IS DISTINCT FROM o.database OR fencing.system_identifier() <> o.system_identifier)
+    ) v (target, resource, by_column, prefix, problem, fix)
 $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.verify() IS
-    'One row for each guarded table that is whole, with no problem; else one for each problem, with what mends it. Problems without a table are of the whole installation.';
+    'One row for each guarded table that is whole, with no problem; else one for each problem, with the statements that mend it, or without a fix where somebody has to decide: problem says what. Problems without a table are of the whole installation.';
 
 -- +goose StatementBegin
 CREATE FUNCTION fencing.on_ddl() RETURNS event_trigger
@@ -835,27 +1030,50 @@ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    altered regclass;
+    altered record;
     root    regclass;
+    family  record;
     g       record;
+    other   record;
 BEGIN
-    FOR altered IN SELECT DISTINCT c.objid::regclass FROM pg_event_trigger_ddl_commands() c WHERE c.classid = 'pg_class'::regclass LOOP
+    -- Triggers of this schema are part of a guard, and those of others matter where
+    -- fencing.wanted has each row checked because of them.
+    FOR altered IN
+        SELECT c.objid AS oid, false AS has_trigger FROM pg_event_trigger_ddl_commands() c WHERE c.classid = 'pg_class'::regclass
+        UNION
+        SELECT t.tgrelid, true FROM pg_event_trigger_ddl_commands() c JOIN pg_trigger t ON t.oid = c.objid JOIN pg_proc p ON p.oid = t.tgfoid
+         WHERE c.classid = 'pg_trigger'::regclass AND p.pronamespace <> 'fencing'::regnamespace
+           AND (t.tgtype & 19 = 19 AND t.tgname > 'zz_fencing_move' OR t.tgtype & 7 = 7)
+    LOOP
         FOR root IN
             WITH RECURSIVE above (oid) AS (
-                SELECT altered::oid UNION SELECT i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid
+                SELECT altered.oid UNION SELECT i.inhparent FROM above a JOIN pg_inherits i ON i.inhrelid = a.oid
             ) SELECT a.oid::regclass FROM above a WHERE NOT EXISTS (SELECT FROM pg_inherits i WHERE i.inhrelid = a.oid)
         LOOP
             -- Whoever alters a table may read the catalogs, but perhaps not the
             -- schema.
-            CONTINUE WHEN (
-                WITH RECURSIVE f (oid) AS (
-                    SELECT root::oid UNION SELECT i.inhrelid FROM f JOIN pg_inherits i ON i.inhparent = f.oid
-                ), has (guard) AS (
-                    SELECT EXISTS (SELECT FROM pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid
-                        WHERE t.tgrelid = f.oid AND t.tgparentid = 0 AND p.pronamespace = 'fencing'::regnamespace) FROM f
-                ) SELECT bool_and(h.guard) OR NOT bool_or(h.guard) FROM has h);
+            WITH RECURSIVE f (oid) AS (
+                SELECT root::oid UNION
+                SELECT i.inhrelid FROM f JOIN pg_inherits i ON i.inhparent = f.oid JOIN pg_class c ON c.oid = i.inhrelid AND c.relpersistence <> 't'
+            ), has (guard, unchecked_rows) AS (
+                SELECT bool_or(t.tgparentid = 0 AND t.tgname <> 'fencing_unguarded') IS TRUE,
+                    bool_or(t.tgname = 'fencing_guard_row' AND t.tgenabled = 'D') AND bool_or(t.tgname = 'fencing_guard_insert' AND t.tgenabled <> 'D')
+                FROM f LEFT JOIN (pg_trigger t JOIN pg_proc p ON p.oid = t.tgfoid AND p.pronamespace = 'fencing'::regnamespace) ON t.tgrelid = f.oid
+                GROUP BY f.oid
+            ) SELECT bool_or(h.guard) AS is_guarded, bool_and(h.guard) AS is_whole, bool_or(h.unchecked_rows) AS has_unchecked_rows INTO family FROM has h;
+            CONTINUE WHEN NOT family.is_guarded OR family.is_whole AND NOT (altered.has_trigger AND coalesce(family.has_unchecked_rows, false));
+
             SELECT m.* INTO g FROM fencing.guarded m WHERE m.target = root;
-            IF g.target IS NOT NULL AND EXISTS (SELECT FROM fencing.family(root) f WHERE NOT EXISTS (SELECT FROM fencing.triggers(f.member))) THEN
+            IF g.target IS NOT NULL THEN
+                SELECT f.member AS name, c.relkind = 'f' AS is_foreign INTO other
+                  FROM fencing.family(root) f JOIN pg_class c ON c.oid = f.member
+                 WHERE (c.relkind = 'f' OR c.relpersistence = 'u') AND NOT EXISTS (SELECT FROM fencing.triggers(f.member)) LIMIT 1;
+                IF other.name IS NOT NULL THEN
+                    RAISE EXCEPTION '% is guarded, and % can''t become a part of it', root, other.name USING
+                        ERRCODE = '55000',
+                        DETAIL = CASE WHEN other.is_foreign THEN 'What is written where a foreign table comes from is not checked.'
+                            ELSE 'A crash empties an unlogged table, whoever holds the lock.' END;
+                END IF;
                 PERFORM fencing.complete(g.target, g.resource, g.by_column, g.prefix);
             END IF;
             SELECT m.target, f.member INTO g FROM fencing.guarded m, fencing.family(m.target) f
@@ -870,14 +1088,52 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.on_ddl() IS
-    'For an event trigger, which only a superuser can create: CREATE EVENT TRIGGER fencing ON ddl_command_end WHEN TAG IN (''CREATE TABLE'', ''ALTER TABLE'') EXECUTE FUNCTION fencing.on_ddl(). It guards what becomes a part of a guarded table at once.';
-
-REVOKE ALL ON FUNCTION fencing.share_writing(text[]), fencing.check_write(text, text, name, name), fencing.check_values(text[], text, text, text, name, name) FROM PUBLIC;
+    'For an event trigger, which only a superuser can create: CREATE EVENT TRIGGER fencing ON ddl_command_end WHEN TAG IN (''CREATE TABLE'', ''ALTER TABLE'', ''CREATE FOREIGN TABLE'', ''ALTER FOREIGN TABLE'', ''IMPORT FOREIGN SCHEMA'', ''CREATE SCHEMA'', ''CREATE TRIGGER'', ''ALTER TRIGGER'') EXECUTE FUNCTION fencing.on_ddl(). It guards what becomes a part of a guarded table at once, and has its rows checked one by one where another trigger asks for that.';
 
 -- +goose StatementBegin
 CREATE OR REPLACE FUNCTION fencing.version() RETURNS bigint
 LANGUAGE sql IMMUTABLE
 AS 'SELECT 2::bigint';
+-- +goose StatementEnd
+
+-- As the body of a function it is a part of the schema, of which a dump may leave
+-- the rows out.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    EXECUTE pg_catalog.format('CREATE OR REPLACE FUNCTION fencing.installed() RETURNS pg_catalog.jsonb LANGUAGE sql IMMUTABLE AS %L', pg_catalog.format('SELECT %L::pg_catalog.jsonb',
+        (SELECT pg_catalog.jsonb_agg(pg_catalog.to_jsonb(p.*)) FROM fencing.present() p)));
+END $$;
+-- +goose StatementEnd
+
+-- What default privileges have given away of what is new is taken back, and the
+-- roles that may use what was there before get what is new.
+-- +goose StatementBegin
+DO $$
+DECLARE
+    fixes text[] := (SELECT pg_catalog.array_agg(DISTINCT pg_catalog.format('REVOKE ALL ON %s %s FROM %s CASCADE', o.kind, o.name,
+            CASE e.grantee WHEN 0 THEN 'PUBLIC' ELSE e.grantee::pg_catalog.regrole::pg_catalog.text END))
+        FROM fencing.objects() o, pg_catalog.aclexplode(o.acl) e
+        WHERE e.grantee <> o.owner AND (o.kind = 'TABLE' OR o.kind = 'FUNCTION' AND e.grantee <> 0)
+        AND pg_catalog.split_part(pg_catalog.split_part(o.name, '.', 2), '(', 1) NOT IN (
+            'resource', 'known_resource', 'origin', 'migration', 'epoch', 'chosen_epoch', 'epoch_source', 'notes', 'system_identifier', 'make_durable', 'stamped',
+            'choose_epoch_source', 'issue_first', 'token_of_new_epoch', 'issue', 'stamp', 'rebase', 'objects', 'privilege_faults', 'grant_to', 'revoke_from', 'version'));
+    roles pg_catalog.oid[] := (SELECT pg_catalog.array_agg(DISTINCT e.grantee) FROM fencing.objects() o, pg_catalog.aclexplode(o.acl) e
+        WHERE e.grantee NOT IN (0, o.owner) AND o.object = 'fencing.issue(pg_catalog.text)'::pg_catalog.regprocedure);
+    fix   text;
+    role  pg_catalog.oid;
+BEGIN
+    FOREACH fix IN ARRAY coalesce(fixes, '{}') LOOP
+        EXECUTE fix;
+    END LOOP;
+    fixes := (SELECT pg_catalog.array_agg(p.fix) FROM fencing.privilege_faults() p);
+    FOREACH fix IN ARRAY coalesce(fixes, '{}') LOOP
+        EXECUTE fix;
+    END LOOP;
+    FOREACH role IN ARRAY coalesce(roles, '{}') LOOP
+        PERFORM fencing.grant_to(role::pg_catalog.regrole);
+    END LOOP;
+END $$;
 -- +goose StatementEnd
 
 -- +goose Down
@@ -915,6 +1171,9 @@ BEGIN
            'fencing.check_statement()'::regprocedure, 'fencing.check_rows()'::regprocedure, 'fencing.check_row()'::regprocedure,
            'fencing.text_of(regclass, text, text)'::regprocedure, 'fencing.unfit(regclass, name)'::regprocedure, 'fencing.refuse_truncate()'::regprocedure, 'fencing.stamp_row()'::regprocedure,
            'fencing.wanted(regclass, text, name, text)'::regprocedure, 'fencing.family(regclass)'::regprocedure,
+           'fencing.objects()'::regprocedure, 'fencing.privilege_faults()'::regprocedure, 'fencing.installation_faults()'::regprocedure,
+           'fencing.present()'::regprocedure, 'fencing.installed()'::regprocedure, 'fencing.tags()'::regprocedure, 'fencing.arguments(oid)'::regprocedure,
+           'fencing.compare(regclass, text, name, text)'::regprocedure,
            'fencing.triggers(regclass)'::regprocedure, 'fencing.faults(regclass, text, name, text)'::regprocedure,
            'fencing.complete(regclass, text, name, text)'::regprocedure, 'fencing.record(regclass, text, name, text, boolean)'::regprocedure,
            'fencing.start(regclass, text, name, text)'::regprocedure, 'fencing.guard(regclass, text)'::regprocedure,
@@ -939,6 +1198,11 @@ END $$;
 -- +goose StatementEnd
 DROP FUNCTION fencing.on_ddl();
 DROP FUNCTION fencing.verify();
+DROP FUNCTION fencing.installation_faults();
+DROP FUNCTION fencing.installed();
+DROP FUNCTION fencing.present();
+DROP FUNCTION fencing.tags();
+DROP FUNCTION fencing.arguments(oid);
 DROP FUNCTION fencing.unguard(regclass);
 DROP FUNCTION fencing.guard_by(regclass, name, text);
 DROP FUNCTION fencing.guard(regclass, text);
@@ -947,6 +1211,7 @@ DROP FUNCTION fencing.record(regclass, text, name, text, boolean);
 DROP FUNCTION fencing.complete(regclass, text, name, text);
 DROP FUNCTION fencing.unfit(regclass, name);
 DROP FUNCTION fencing.faults(regclass, text, name, text);
+DROP FUNCTION fencing.compare(regclass, text, name, text);
 DROP FUNCTION fencing.triggers(regclass);
 DROP FUNCTION fencing.wanted(regclass, text, name, text);
 DROP FUNCTION fencing.family(regclass);

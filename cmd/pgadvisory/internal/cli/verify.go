@@ -17,11 +17,11 @@ whether the schema fencing is as it was installed, and whether a table was chang
 that it can be written past its guard. It changes nothing.
 
 It shows each guarded table with its resource, or the column that names it, and each
-problem with the SQL that mends it. The status is 0 if there is no problem, and 1 if
+problem with the SQL that mends it, if it needs no decision. The status is 0 if there is no problem, and 1 if
 there is.
 
 JSON is an object: ok, tables (each with table, resource, column, prefix, problems)
-and problems; a problem has what and fix.`
+and problems; a problem has what and fix, which is empty where somebody has to decide.`
 
 func (a *app) verify() *cobra.Command {
 	var asJSON bool
@@ -69,7 +69,13 @@ func printReport(out io.Writer, report *fencing.Report) error {
 		problems = append(problems, t.Problems...)
 	}
 	for _, p := range problems {
-		if _, err := fmt.Fprintf(out, "problem: %s\n    fix: %s\n", p.What, p.Fix); err != nil {
+		if _, err := fmt.Fprintf(out, "problem: %s\n", p.What); err != nil {
+			return err
+		}
+		if p.Fix == "" {
+			continue // What says what to do
+		}
+		if _, err := fmt.Fprintf(out, "    fix: %s\n", p.Fix); err != nil {
 			return err
 		}
 	}
