@@ -76,10 +76,20 @@
 // superuser can have it guarded at once, in the same transaction:
 //
 //	CREATE EVENT TRIGGER fencing ON ddl_command_end
-//	    WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE') EXECUTE FUNCTION fencing.on_ddl();
+//	    WHEN TAG IN ('CREATE TABLE', 'ALTER TABLE', 'CREATE FOREIGN TABLE', 'ALTER FOREIGN TABLE',
+//	        'IMPORT FOREIGN SCHEMA', 'CREATE SCHEMA', 'CREATE TRIGGER', 'ALTER TRIGGER')
+//	    EXECUTE FUNCTION fencing.on_ddl();
 //
 // Roles that add partitions to a guarded table need the schema then, by
-// fencing.grant_to; others are left alone.
+// fencing.grant_to; others are left alone. A foreign or an unlogged table, which
+// can't be guarded, can't be added then.
+//
+// A trigger of yours can change a row that MERGE moves to another partition after
+// the row was checked. On a partitioned table of [GuardBy] these can: BEFORE INSERT
+// for each row, and BEFORE UPDATE for each row with a name that sorts after
+// zz_fencing_move. Where the table has one, each row is checked. When one is added
+// later, guard the table again. Until then Verify reports it; the event trigger does
+// it at once.
 //
 // A guarded table can't be attached to another: PostgreSQL refuses, and names the
 // trigger fencing_unguard_first. Remove the guard, attach it, and guard the whole.
@@ -122,10 +132,9 @@
 // current mark without walking the older ones. One transaction can be stamped for thousands
 // of resources. Each takes one entry in the server's lock table until the transaction ends,
 // which has max_locks_per_transaction * (max_connections + max_prepared_transactions)
-// entries in all (the manual, section 20.12). Where
-// an UPDATE or MERGE sets the columns by which such a table is partitioned, and
-// in partitions that were added later, each row is looked at. Until the transaction
-// ends it shares one advisory lock for each resource (the manual, section 13.3.5),
+// entries in all (the manual, section 20.12). A row that goes to another partition of
+// such a table is looked at by itself, and so is each row of a partition that was added
+// later. Until the transaction ends it shares one advisory lock for each resource (the manual, section 13.3.5),
 // on hashtextextended(resource, 1); in repeatable read and serializable the mark's
 // row is locked FOR SHARE besides. Drawing a token is one durable commit, on the
 // server, in the round trip that grants the lock.
