@@ -109,6 +109,7 @@ func (h *Hold) Kill() { _ = h.socket().Close() }
 func (h *Hold) Watch(limits Limits, onLost func(*Loss)) {
 	h.mustBeFree("watch")
 	h.watch = newWatch(h, limits, onLost)
+	h.watch.begin() // last: onLost may end the hold at once, and reads what is written here
 }
 
 // Unwatch takes the session back from the watch and returns the loss that it

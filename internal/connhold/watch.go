@@ -49,6 +49,7 @@ type watch struct {
 	beating  bool
 }
 
+// newWatch makes a watch that runs once begin is called.
 func newWatch(h *Hold, limits Limits, onLost func(*Loss)) *watch {
 	w := h.unbegun
 	h.unbegun = nil
@@ -57,9 +58,12 @@ func newWatch(h *Hold, limits Limits, onLost func(*Loss)) *watch {
 		w.ring = func() { go w.run() } // ends on stop, which waits for it, or on a loss
 	}
 	w.alarms, w.limits, w.onLost, w.begun = h.alarms, limits, onLost, time.Now()
-	w.alarms.Set(&w.start, w.begun.Add(limits.Lead), w.ring)
 	return w
 }
+
+// begin has the watch run from limits.Lead later on. onLost may be called before
+// begin returns.
+func (w *watch) begin() { w.alarms.Set(&w.start, w.begun.Add(w.limits.Lead), w.ring) }
 
 func (w *watch) run() {
 	w.loss = w.untilLost()

@@ -57,6 +57,30 @@ func TestWatch_noticesTheEndOfTheSession(t *testing.T) {
 	}
 }
 
+// The server has ended the session before it is watched, so that the loss is told
+// while Watch returns. onLost ends the hold, as its owner may have it do.
+func TestWatch_onLostMayEndTheHoldBeforeWatchReturns(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	for range 5 {
+		hold := b.pin(t)
+		pid := hold.PID()
+		_, err := b.observer.Exec(t.Context(), "SELECT pg_terminate_backend($1)", int(pid))
+		require.NoError(t, err)
+		b.ended(t, pid)
+		ended := make(chan *connhold.Loss)
+		hold.Watch(slow, func(loss *connhold.Loss) {
+			if hold.IsClean() {
+				t.Error("clean, though it is watched")
+			}
+			hold.Destroy()
+			ended <- loss
+		})
+		require.Equal(t, connhold.Terminated, (<-ended).Reason)
+		require.Zero(t, b.pool.Stat().TotalConns())
+	}
+}
+
 func TestUnwatch_givesTheSessionBackUnharmed(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
