@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -162,6 +163,36 @@ func TestSession_replacesAConnectionThatDiedInThePool(t *testing.T) {
 	s := b.openSession(t)
 	require.NotEqual(t, pid, s.BackendPID())
 	require.NoError(t, s.Close(t.Context()))
+}
+
+// The server ends the session by itself before anything is asked of it. This process
+// does nothing meanwhile that would order the loss after the opening: the race detector
+// is to see both.
+func TestSession_thatEndsBeforeItsFirstOperation(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	var last uint32 // may be ending still
+	for range 10 {
+		terminated := make(chan error, 1)
+		terminate := fmt.Sprintf(`DO $$ BEGIN LOOP
+				PERFORM pg_stat_clear_snapshot(), pg_sleep(0.001);
+				PERFORM pg_terminate_backend(pid) FROM pg_stat_activity
+					WHERE datname = current_database() AND pid <> %d AND application_name LIKE 'lock session%%' AND state = 'idle';
+				EXIT WHEN FOUND;
+			END LOOP; END $$`, last)
+		go func() {
+			_, err := b.raw.Exec(context.Background(), terminate)
+			terminated <- err
+		}()
+		s := b.openSession(t)
+		last = s.BackendPID()
+		b.eventually(t, "the loss is noticed", func() bool { return b.pool.Stat().AcquiredConns() == 0 })
+		require.NoError(t, <-terminated)
+		_, err := s.TryLock(t.Context(), advisory.ID(7))
+		require.ErrorIs(t, err, advisory.ErrLost)
+		require.NoError(t, s.Close(t.Context()))
+	}
+	b.leakCheck(t)
 }
 
 func TestLocker_callsForManySayWhenThePoolIsBusy(t *testing.T) {
