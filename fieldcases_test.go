@@ -36,7 +36,9 @@ func worker(ctx context.Context, in *bufio.Scanner, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	locker, err := advisory.New(pool, &advisory.Config{VanishTimeout: 3 * time.Second})
+	locker, err := advisory.New(pool, &advisory.Config{
+		Heartbeat: 500 * time.Millisecond, HeartbeatTimeout: 2 * time.Second, VanishTimeout: 3 * time.Second,
+	})
 	if err != nil {
 		return err
 	}

@@ -36,6 +36,11 @@ type Config struct {
 	// [Lock.Tx] (from PostgreSQL 14 on Linux), to client_connection_check_interval.
 	// Defaults to 30 s; the server counts in seconds. It does not work through a
 	// pooler or a Unix socket, where the server's own client does not vanish.
+	//
+	// It must be greater than Heartbeat + HeartbeatTimeout. The holder then knows
+	// first when the network goes silent; see "When the network goes silent" in
+	// the package documentation. Leave some time between the two: the difference
+	// is what a delay of the process or of the network may use up.
 	VanishTimeout time.Duration
 
 	// SessionPooler allows a pooler between the pool and the server, which must
@@ -99,6 +104,11 @@ func (c *Config) withDefaults(reserve int) (Config, error) {
 	}
 	if out.VanishTimeout > longestVanish {
 		return Config{}, fmt.Errorf("advisory: Config.VanishTimeout is %s; the server can't count above %s", out.VanishTimeout, longestVanish)
+	}
+	if out.VanishTimeout-out.HeartbeatTimeout <= out.Heartbeat { // the sum could overflow
+		return Config{}, fmt.Errorf("advisory: Config.VanishTimeout is %s and must be greater than Heartbeat + HeartbeatTimeout, %s + %s: "+
+			"the server could give the lock to another before its holder knows that it is lost",
+			out.VanishTimeout, out.Heartbeat, out.HeartbeatTimeout)
 	}
 	return out, nil
 }

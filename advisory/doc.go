@@ -44,10 +44,7 @@
 // read the news. No lock can close this gap. Package fencing makes the
 // database refuse what such a process then writes.
 //
-// The same gap, bounded by [Config.Heartbeat] + [Config.HeartbeatTimeout],
-// opens on this side when a network goes silent. On the server's side, a lock
-// whose holder vanished without a word stays held for [Config.VanishTimeout]:
-// the session is told to give up its client after that.
+// A network that goes silent opens a gap too, which is bounded: see below.
 //
 // Locks are local to a database, and to a server: a standby, which is refused,
 // has locks of its own, and so has a database that was promoted while another
@@ -75,6 +72,21 @@
 // A lock that is lost stays lost: nothing takes it again by itself. A server
 // whose lc_messages is not English ends a session without a word that pgx
 // understands; that reads as LostDisconnected.
+//
+// # When the network goes silent
+//
+// The holder knows first. From the start of the last sign of life that the server
+// has answered:
+//
+//	Heartbeat + HeartbeatTimeout    later, Done is closed
+//	VanishTimeout                   later at the earliest, the server gives up the session and frees its locks
+//
+// A [Config] in which the first is not less than the second is refused. The promise
+// assumes that the process runs, that process and network delay nothing by more than the
+// difference, and that the client of the server is this process: behind a pooler or a
+// TCP proxy the server watches that instead. It is about silence only. An
+// administrator, a restart or a failover frees a lock at once. A transaction of
+// [Lock.Tx] has a bound of its own.
 //
 // # Connections
 //

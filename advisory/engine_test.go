@@ -57,6 +57,7 @@ func patient(config *advisory.Config) *advisory.Config {
 		c = *config
 	}
 	c.HeartbeatTimeout = cmp.Or(c.HeartbeatTimeout, 30*time.Second)
+	c.VanishTimeout = cmp.Or(c.VanishTimeout, 24*time.Hour)
 	c.UnlockTimeout = cmp.Or(c.UnlockTimeout, 30*time.Second)
 	return &c
 }

@@ -61,7 +61,7 @@ func TestLoss_holderGoneInTheMiddleOfAStatement(t *testing.T) {
 	}
 	fastest(t, limit, func() time.Duration {
 		proxy := b.proxy(t)
-		_, locker := b.another(t, &advisory.Config{VanishTimeout: vanish}, through(proxy))
+		_, locker := b.another(t, &advisory.Config{Heartbeat: 500 * time.Millisecond, HeartbeatTimeout: 2 * time.Second, VanishTimeout: vanish}, through(proxy))
 		lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 		require.NoError(t, err)
 		ended := b.sleepOn(t.Context(), t, lock, statement)

@@ -2,6 +2,7 @@ package advisory_test
 
 import (
 	"context"
+	"math"
 	"testing"
 	"time"
 
@@ -24,10 +25,19 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 	require.NoError(t, err)
 	for _, c := range []advisory.Config{
 		{Reserve: -2}, {Heartbeat: -1}, {HeartbeatTimeout: -time.Second}, {UnlockTimeout: -1},
+		{VanishTimeout: 10 * time.Second}, // the sum of the defaults
+		{Heartbeat: 25 * time.Second},     // with the defaults of the others
+		{Heartbeat: time.Second, HeartbeatTimeout: time.Second, VanishTimeout: 2 * time.Second}, // equal
+		{Heartbeat: math.MaxInt64}, {HeartbeatTimeout: math.MaxInt64}, // the sum overflows
+		{Heartbeat: math.MaxInt64, HeartbeatTimeout: math.MaxInt64, VanishTimeout: time.Second}, // and is negative
 	} {
 		_, err := advisory.New(db.Pool(t), &c)
 		require.ErrorContains(t, err, "Config.")
 	}
+	_, err = advisory.New(one, &advisory.Config{
+		Reserve: advisory.NoReserve, Heartbeat: time.Second, HeartbeatTimeout: time.Second, VanishTimeout: 2*time.Second + 1,
+	})
+	require.NoError(t, err)
 }
 
 func TestOpen_usesAPoolOfItsOwn(t *testing.T) {

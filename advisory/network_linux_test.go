@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -33,8 +34,9 @@ const commandLimit = 5 * time.Second
 type network struct {
 	host netip.Addr // this machine's, as seen from there
 
-	calls chan func() // to run in it
-	done  chan struct{}
+	calls chan func()   // to run in it
+	ended chan struct{} // closed when nothing runs in it any more
+	lost  atomic.Bool   // every packet is
 }
 
 // startNetwork makes a network that lives until the test ends. It is a thread's,
@@ -49,12 +51,13 @@ func startNetwork(t *testing.T) *network {
 			t.Skipf("a network of its own: %v; install iproute2 and iptables", err)
 		}
 	}
-	n := &network{calls: make(chan func()), done: make(chan struct{})}
+	n := &network{calls: make(chan func()), ended: make(chan struct{})}
+	end := make(chan struct{})
 	began := make(chan error)
 	var thread int
 	// Ends at cleanup, which waits for it, and the thread with it: it stays locked.
 	go func() {
-		defer close(n.done)
+		defer close(n.ended)
 		runtime.LockOSThread()
 		err := syscall.Unshare(syscall.CLONE_NEWNET)
 		thread = syscall.Gettid()
@@ -62,16 +65,21 @@ func startNetwork(t *testing.T) *network {
 		if err != nil {
 			return
 		}
-		for call := range n.calls {
-			call()
+		for {
+			select {
+			case call := <-n.calls:
+				call()
+			case <-end:
+				return
+			}
 		}
 	}()
 	if err := <-began; err != nil {
 		t.Skipf("a network of its own needs the capability CAP_SYS_ADMIN: %v", err)
 	}
 	t.Cleanup(func() {
-		close(n.calls)
-		<-n.done
+		close(end)
+		<-n.ended
 	})
 
 	n.host = freeAddress(t)
@@ -116,20 +124,24 @@ func run(t *testing.T, program string, args ...string) string {
 	return string(out)
 }
 
-// inside runs call in the network. Processes that it starts run there, too, and
-// sockets that it makes stay there.
+// inside runs call in the network, unless that has ended. Processes that it starts run
+// there, too, and sockets that it makes stay there.
 func (n *network) inside(call func()) {
 	returned := make(chan struct{})
-	n.calls <- func() {
+	select {
+	case n.calls <- func() {
 		defer close(returned)
 		call()
+	}:
+		<-returned
+	case <-n.ended: // pgx may cancel statements in the background until after the test
 	}
-	<-returned
 }
 
 // drop has the network lose every packet, in both directions.
 func (n *network) drop(t *testing.T) {
 	t.Helper()
+	n.lost.Store(true)
 	n.inside(func() {
 		run(t, "iptables", "-w", "-A", "INPUT", "-j", "DROP")
 		run(t, "iptables", "-w", "-A", "OUTPUT", "-j", "DROP")
@@ -140,10 +152,16 @@ func (n *network) drop(t *testing.T) {
 func (n *network) heal(t *testing.T) {
 	t.Helper()
 	n.inside(func() { run(t, "iptables", "-w", "-F") })
+	n.lost.Store(false)
 }
 
-// dial connects from within the network.
+// dial connects from within the network. It holds up what else is to run there, so it
+// does not try in vain for long.
 func (n *network) dial(ctx context.Context, _, address string) (conn net.Conn, err error) {
+	if n.lost.Load() {
+		return nil, os.ErrDeadlineExceeded
+	}
+	err = net.ErrClosed // if the network has ended
 	ctx, cancel := context.WithTimeout(ctx, commandLimit)
 	defer cancel()
 	n.inside(func() { conn, err = (&net.Dialer{}).DialContext(ctx, "tcp4", address) })
@@ -214,6 +232,53 @@ func TestLoss_packetsAreLost(t *testing.T) {
 	require.True(t, bounds())
 }
 
+// All holders whose packets are lost know it before the server gives their locks to
+// others, whatever kind of lock it is and wherever between two heartbeats they are.
+func TestLoss_theHolderKnowsBeforeTheServerGivesItsLockAway(t *testing.T) {
+	t.Parallel()
+	const (
+		heartbeat, timeout = 2 * time.Second, time.Second
+		vanish             = 6 * time.Second // a machine of two busy processors needs the difference
+	)
+	b, n, from := inNetwork(t)
+	_, locker := b.another(t, &advisory.Config{Heartbeat: heartbeat, HeartbeatTimeout: timeout, VanishTimeout: vanish}, from, maxConns(10))
+	session, err := locker.Session(t.Context())
+	require.NoError(t, err)
+	var locks []*advisory.Lock
+	hold := func(lock *advisory.Lock, err error) {
+		require.NoError(t, err)
+		locks = append(locks, lock)
+		<-time.After(heartbeat / 4) // not for an order: so that they differ in when they ask the server
+	}
+	hold(locker.TryLock(t.Context(), advisory.ID(0)))
+	hold(locker.TryRLock(t.Context(), advisory.ID(1)))
+	hold(locker.Lock(t.Context(), advisory.ID(2)))
+	hold(locker.LockAll(t.Context(), ids(3, 103)...))
+	hold(session.TryLock(t.Context(), advisory.ID(4)))
+	hold(session.TryLock(t.Context(), advisory.ID(5)))
+	_, others := b.another(t, nil, maxConns(int32(len(locks)+1)))
+	n.drop(t)
+	known := make(chan string, len(locks))
+	for i, lock := range locks {
+		go func() {
+			next, err := others.Lock(context.Background(), advisory.ID(int64(i)))
+			answer := ""
+			switch {
+			case err != nil:
+				answer = err.Error()
+			case !isClosed(lock.Done()):
+				answer = fmt.Sprintf("lock %d is another's, and its holder does not know", i)
+			}
+			known <- answer
+			_ = next.Unlock(context.Background()) // it is nil after an error
+		}()
+	}
+	for range locks {
+		require.Empty(t, <-known)
+	}
+	n.heal(t)
+}
+
 // Case 44: the same in the middle of a statement, during which the server looks
 // for the client from version 14 on.
 func TestLoss_packetsAreLostInTheMiddleOfAStatement(t *testing.T) {
@@ -224,7 +289,7 @@ func TestLoss_packetsAreLostInTheMiddleOfAStatement(t *testing.T) {
 	if b.db.Server.Version() < 140000 {
 		limit += statement
 	}
-	_, locker := b.another(t, &advisory.Config{VanishTimeout: vanish}, from)
+	_, locker := b.another(t, &advisory.Config{Heartbeat: 500 * time.Millisecond, HeartbeatTimeout: 2 * time.Second, VanishTimeout: vanish}, from)
 	fastest(t, limit, func() time.Duration {
 		lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 		require.NoError(t, err)

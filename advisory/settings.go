@@ -25,8 +25,8 @@ type settings struct {
 // 20.3.2 and 20.11.1). With them it ends an idle session whose client vanished
 // without a word after about the given time, and one that idles in health never.
 func settingsFor(known *acquaintance, vanishTimeout time.Duration) settings {
-	seconds := func(d time.Duration) string { return strconv.Itoa(max(1, int(d.Round(time.Second)/time.Second))) }
-	millis := func(d time.Duration) string { return strconv.FormatInt(max(1, d.Milliseconds()), 10) }
+	// Rounded up: the server must not give the lock away earlier than the holder reckons.
+	in := func(unit, d time.Duration) string { return strconv.FormatInt(int64((d+unit-1)/unit), 10) }
 	var s settings
 	add := func(name, value string) {
 		if before := known.before[slices.Index(allSettings, name)]; before != "" {
@@ -35,10 +35,10 @@ func settingsFor(known *acquaintance, vanishTimeout time.Duration) settings {
 	}
 
 	// Silence for half of the time, then three probes.
-	add("tcp_keepalives_idle", seconds(vanishTimeout/2))
-	add("tcp_keepalives_interval", seconds(vanishTimeout/6))
+	add("tcp_keepalives_idle", in(time.Second, vanishTimeout/2))
+	add("tcp_keepalives_interval", in(time.Second, vanishTimeout/6))
 	add("tcp_keepalives_count", "3")
-	add("tcp_user_timeout", millis(vanishTimeout))
+	add("tcp_user_timeout", in(time.Millisecond, vanishTimeout))
 	if known.major >= 14 {
 		add("idle_session_timeout", "0")
 	}

@@ -221,7 +221,7 @@ func TestLock_survivesTheTimeoutsOfTheRole(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := setup(t)
-			config := &advisory.Config{Heartbeat: time.Hour} // no sign of life in between
+			config := &advisory.Config{Heartbeat: time.Hour, VanishTimeout: 2 * time.Hour} // no sign of life in between
 			role := b.asRole(t, name, "1s")
 			_, holds := b.another(t, config, role)
 			pool, waits := b.another(t, config, role)

@@ -93,7 +93,7 @@ func TestLockTx_hasTheServerLookForItsClient(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	looks := b.db.Server.Version() >= 140000 && strings.Contains(scan[string](t, b, "SELECT version()"), "linux")
-	own, err := advisory.Open(t.Context(), b.via.DSN, b.usual(&advisory.Config{VanishTimeout: 6 * time.Second}))
+	own, err := advisory.Open(t.Context(), b.via.DSN, b.usual(&advisory.Config{Heartbeat: time.Second, HeartbeatTimeout: 4 * time.Second, VanishTimeout: 6 * time.Second}))
 	require.NoError(t, err)
 	defer func() { require.NoError(t, own.Close(t.Context())) }()
 	names := []string{"transaction_isolation", "transaction_read_only", "transaction_deferrable"}

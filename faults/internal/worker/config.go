@@ -120,13 +120,13 @@ func (c Config) pool() (*pgxpool.Config, error) {
 }
 
 func (c Config) newFencer(pool *pgxpool.Pool) (*advisory.Locker, *fencing.Fencer, error) {
-	heartbeat := Heartbeat
+	heartbeat, vanish := Heartbeat, vanishTimeout
 	if c.Flaw == NoHeartbeat {
-		heartbeat = time.Hour
+		heartbeat, vanish = time.Hour, 2*time.Hour
 	}
 	locker, err := advisory.New(pool, &advisory.Config{
 		Heartbeat: heartbeat, HeartbeatTimeout: HeartbeatTimeout,
-		VanishTimeout: vanishTimeout, UnlockTimeout: UnlockTimeout,
+		VanishTimeout: vanish, UnlockTimeout: UnlockTimeout,
 	})
 	if err != nil {
 		return nil, nil, err
