@@ -24,7 +24,6 @@ type contender struct {
 	// anything that blocks once self has its answer or has left.
 	self   *waiter
 	isLate bool // to connect
-	alarm  connhold.Alarm
 }
 
 // contend goes on in the line in a goroutine of its own, on hold if there is one.

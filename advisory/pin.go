@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
@@ -80,19 +79,21 @@ func (c *contender) meetFor(w *waiter) {
 // connectFor pins a connection for w, as long as somebody waits for it.
 func (c *contender) connectFor(w *waiter) error {
 	l, ln := c.locker, c.line
-	var parent context.Context
+	var ctx context.Context
+	var cancel context.CancelFunc
 	pin := (*Locker).pin
-	if c.self != nil {
-		parent, pin = c.self.ctx, (*Locker).pinOnce
-	} else {
-		parent = context.WithoutCancel(w.ctx)
+	switch {
+	case c.self != nil: // one round of pin
+		pin = (*Locker).pinOnce
+		ctx, cancel = context.WithTimeout(c.self.ctx, l.config.HeartbeatTimeout)
+		defer func() { c.isLate = ctx.Err() != nil && c.self.ctx.Err() == nil }()
+	case c.isLate:
+		pin = (*Locker).pinOn
+		fallthrough
+	default:
+		ctx, cancel = context.WithCancel(context.WithoutCancel(w.ctx))
 	}
-	ctx, cancel := context.WithCancel(parent)
 	defer cancel()
-	if c.self != nil { // one round of pin
-		l.alarms.Set(&c.alarm, time.Now().Add(l.config.HeartbeatTimeout), cancel)
-		defer func() { c.isLate = !l.alarms.Off(&c.alarm) }()
-	}
 	l.mu.Lock()
 	ln.phase, ln.stopConnecting, ln.pending = connecting, cancel, nil
 	if len(ln.waiters) == 0 {
@@ -190,31 +191,40 @@ func (l *Locker) unpin(end func()) {
 	l.changedLocked()
 }
 
-// pinOnce waits for a connection of the pool as long as ctx.
+// pinOnce waits for a connection of the pool as long as ctx, which must have a
+// deadline: see pin.
 func (l *Locker) pinOnce(ctx context.Context) (*connhold.Hold, error) {
 	return connhold.Pin(ctx, l.pool, &l.alarms)
 }
 
 // pin waits for a connection of the pool.
 //
-// A pool asks a connection that has idled for a sign of life, and by default
-// waits for it without end. So the first waits are bounded, each of which rids
-// the pool of one connection that has gone silent, at the price of this one's
-// place among those who wait for the pool. After as many as the pool can have
-// there is none left, and the wait goes on as long as ctx.
+// A pool asks a connection that has idled for a sign of life, and by default waits for
+// it without end; for up to a minute longer if ctx is cancelled meanwhile, with the
+// connection counted. It hands on a deadline. So each wait here has one. One that has
+// passed rids the pool of a connection that has gone silent. The others are asked then,
+// all at once, instead of one after the other.
+//
+// Each round costs this one its place among those who wait for the pool. So each lasts
+// twice as long as the one before: who waits for a busy pool gets its turn, and one more
+// silent connection at most doubles the wait.
 func (l *Locker) pin(ctx context.Context) (*connhold.Hold, error) {
-	for range l.size {
-		round, cancel := context.WithCancel(ctx)
-		var alarm connhold.Alarm
-		l.alarms.Set(&alarm, time.Now().Add(l.config.HeartbeatTimeout), cancel)
+	for limit := l.config.HeartbeatTimeout; ; limit *= 2 {
+		round, cancel := context.WithTimeout(ctx, limit)
 		hold, err := l.pinOnce(round)
-		isInTime := l.alarms.Off(&alarm)
+		isLate := round.Err() != nil
 		cancel()
-		if err == nil || isInTime || ctx.Err() != nil {
+		if err == nil || !isLate || ctx.Err() != nil {
 			return hold, err
 		}
+		connhold.Cull(ctx, l.pool, l.config.HeartbeatTimeout)
 	}
-	return l.pinOnce(ctx)
+}
+
+// pinOn is pin after a round that was in vain.
+func (l *Locker) pinOn(ctx context.Context) (*connhold.Hold, error) {
+	connhold.Cull(ctx, l.pool, l.config.HeartbeatTimeout)
+	return l.pin(ctx)
 }
 
 // endedConnecting is the error of a call whose ctx ended while it waited for a
