@@ -27,7 +27,8 @@ type Config struct {
 	// statement of the Locker beyond the time that this is meant to wait on the
 	// server, and the sign of life that a pool asks of a connection that has
 	// idled. Defaults to 5 s. A loss on which no news arrives, as when a network
-	// swallows everything, is noticed within Heartbeat + HeartbeatTimeout.
+	// swallows everything, is noticed within Heartbeat + HeartbeatTimeout, but for
+	// the time in which the function of a [Lock.Tx] runs.
 	HeartbeatTimeout time.Duration
 
 	// VanishTimeout is how long the server keeps the lock of a holder that
@@ -42,6 +43,13 @@ type Config struct {
 	// the package documentation. Leave some time between the two: the difference
 	// is what a delay of the process or of the network may use up.
 	VanishTimeout time.Duration
+
+	// TxTimeout bounds a [Lock.Tx], from the answer to its BEGIN to the end of its
+	// COMMIT or ROLLBACK. When it is over the session is ended, Done closes and the
+	// locks of the session are lost. Defaults to 1 min. Set it above what the longest
+	// transaction takes. No heartbeat is sent meanwhile, so this is also how long a silent
+	// network can go unnoticed.
+	TxTimeout time.Duration
 
 	// SessionPooler allows a pooler between the pool and the server, which must
 	// be in session mode. Defaults to false: the methods that lock return
@@ -67,6 +75,7 @@ const (
 	defaultHeartbeat     = 5 * time.Second
 	defaultAnswerTimeout = 5 * time.Second
 	defaultVanishTimeout = 30 * time.Second
+	defaultTxTimeout     = time.Minute
 	longestVanish        = 24 * 24 * time.Hour // in milliseconds, an int of the server
 )
 
@@ -93,6 +102,7 @@ func (c *Config) withDefaults(reserve int) (Config, error) {
 		{"Heartbeat", &out.Heartbeat, defaultHeartbeat},
 		{"HeartbeatTimeout", &out.HeartbeatTimeout, defaultAnswerTimeout},
 		{"VanishTimeout", &out.VanishTimeout, defaultVanishTimeout},
+		{"TxTimeout", &out.TxTimeout, defaultTxTimeout},
 		{"UnlockTimeout", &out.UnlockTimeout, defaultAnswerTimeout},
 	} {
 		if *d.value < 0 {

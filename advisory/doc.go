@@ -66,6 +66,7 @@
 //	backend terminated, server shut down    at once            LostTerminated
 //	connection closed or reset              at once            LostDisconnected
 //	network silent                          by a heartbeat     LostUnresponsive
+//	the same in Lock.Tx                     by a bound         LostUnresponsive
 //	lock released behind the Lock's back    at Unlock          LostNotHeld
 //	this process stopped                    when it goes on    as above
 //
@@ -85,8 +86,12 @@
 // assumes that the process runs, that process and network delay nothing by more than the
 // difference, and that the client of the server is this process: behind a pooler or a
 // TCP proxy the server watches that instead. It is about silence only. An
-// administrator, a restart or a failover frees a lock at once. A transaction of
-// [Lock.Tx] has a bound of its own.
+// administrator, a restart or a failover frees a lock at once.
+//
+// It does not hold while the function of a [Lock.Tx] runs, during which no heartbeat is
+// sent. Done closes within [Config.TxTimeout] then, which may be later than
+// VanishTimeout. That transaction can't commit: its session is the one that held the
+// lock.
 //
 // # Connections
 //

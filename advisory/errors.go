@@ -68,6 +68,15 @@ var (
 // errTxRuns: unlocking could not wait for a transaction.
 var errTxRuns = errors.New("a transaction was still running on the session, which was ended")
 
+// txRunsLoss is what that means for the other locks of the session.
+var txRunsLoss = &connhold.Loss{Reason: connhold.Disconnected, Cause: errTxRuns}
+
+// errTxTooLong: a transaction was not over in time.
+var errTxTooLong = errors.New("a transaction on the session took longer than Config.TxTimeout")
+
+// errNoReturn: the function of a transaction has not returned.
+var errNoReturn = errors.New("the transaction's function did not return")
+
 // errDiedInTx is the cause of a loss that a transaction found; its own error says
 // more.
 var errDiedInTx = errors.New("the connection was closed during a transaction")
@@ -82,9 +91,10 @@ const (
 	LostTerminated = LostReason(connhold.Terminated)
 	// LostDisconnected means that the connection was closed or reset.
 	LostDisconnected = LostReason(connhold.Disconnected)
-	// LostUnresponsive means that the server did not answer a heartbeat, or
-	// the unlock, in time. Its session may live on for a while and hold the
-	// lock.
+	// LostUnresponsive means that the server did not answer a heartbeat, the
+	// unlock, or the BEGIN, COMMIT or ROLLBACK of a [Lock.Tx] in time, or that
+	// this took longer than [Config.TxTimeout]. The server's session may live on
+	// for a while and hold the lock.
 	LostUnresponsive = LostReason(connhold.Unresponsive)
 	// LostNotHeld means that the session lives and said at unlock that it did
 	// not hold the lock, which something else must have released on it.

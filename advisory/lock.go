@@ -16,8 +16,9 @@ import (
 // administrator, a server that restarts or fails over, a network that breaks.
 // The server frees the lock at once then, and this process learns of it a
 // moment later: milliseconds when the server or the network says so, at most
-// [Config.Heartbeat] + [Config.HeartbeatTimeout] when all goes silent, and any
-// time at all when the process itself is stopped. In between two holders
+// [Config.Heartbeat] + [Config.HeartbeatTimeout] when all goes silent, or
+// [Config.TxTimeout] in the middle of a [Lock.Tx], and any time at all when the
+// process itself is stopped. In between two holders
 // believe that they hold. What must not be written twice needs package
 // fencing.
 type Lock struct {
@@ -59,7 +60,7 @@ func (l *Locker) newLock(r request, occupants []*occupant, c *contest) *Lock {
 	for _, o := range occupants {
 		o.lock = k
 	}
-	k.seat = l.newSeat(c, k.lose)
+	k.seat = l.newSeat(c, k.lose, k.breakOff)
 	k.seat.watch()
 	return k
 }

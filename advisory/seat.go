@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -22,15 +23,25 @@ type seat struct {
 	pid    uint32
 	limits connhold.Limits
 	lost   func(*connhold.Loss)
-	turn   chan struct{} // a token in it: somebody has the turn
-	wanted atomic.Int32  // how many wait for it
+	broken func(*connhold.Loss) // the same, while a transaction has the turn
+	turn   chan struct{}        // a token in it: somebody has the turn
+	wanted atomic.Int32         // how many wait for it
+
+	// mu guards the field below, and whether it is nil orders the end of a transaction
+	// against what ends the session under it. Nothing blocks under it.
+	mu sync.Mutex
+	tx *txRun // nil unless a transaction has the turn
 }
 
+// txRun is one transaction of a seat.
+type txRun struct{ broken *connhold.Loss } // why the session was ended under it
+
 // newSeat makes a seat of what a contest has won. It is not watched yet. lost is
-// called once if the session dies, without the turn.
-func (l *Locker) newSeat(c *contest, lost func(*connhold.Loss)) *seat {
+// called if the session dies, without the turn, and broken if it was ended under a
+// transaction, which still has the turn.
+func (l *Locker) newSeat(c *contest, lost, broken func(*connhold.Loss)) *seat {
 	return &seat{
-		hold: c.hold, way: c.way, before: c.application, pid: c.known.pid, lost: lost,
+		hold: c.hold, way: c.way, before: c.application, pid: c.known.pid, lost: lost, broken: broken,
 		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout, Lead: watchLead},
 		turn:   make(chan struct{}, 1),
 	}
@@ -71,3 +82,39 @@ func (s *seat) takeWithin(limit time.Duration) bool {
 func (s *seat) isWanted() bool { return s.wanted.Load() > 0 }
 
 func (s *seat) pass() { <-s.turn }
+
+// enter notes that a transaction has the turn from now on.
+func (s *seat) enter() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.tx = new(txRun)
+}
+
+// leave notes the end of that, and returns why the session was ended under it, or nil.
+func (s *seat) leave() *connhold.Loss {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	run := s.tx
+	s.tx = nil
+	return run.broken
+}
+
+// running returns the transaction that has the turn; nil when none has.
+func (s *seat) running() *txRun {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.tx
+}
+
+// breakOff ends the session under a transaction, unless that is over. It reports
+// whether this is what ended it.
+func (s *seat) breakOff(run *txRun, loss *connhold.Loss) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if run == nil || run != s.tx || run.broken != nil {
+		return false
+	}
+	run.broken = loss
+	s.hold.Kill() // the hold can't end before the transaction has left
+	return true
+}

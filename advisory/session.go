@@ -3,6 +3,7 @@ package advisory
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -39,7 +40,12 @@ type Session struct {
 	draining bool // a goroutine works off the queue
 	locks    map[*sessionLock]struct{}
 	refusing error // why no operation is taken any more
-	over     error // the same, once the connection is given away
+	over     error // the same, once the connection is given away, or is about to be
+	forsaken bool  // over, and a transaction still has the turn, for whose end nobody waits
+
+	// Whoever has the turn uses the fields below.
+	disposed bool // the connection is given away
+	isShared bool // with functions of Lock.Tx, which may have locked on it
 }
 
 // Session pins a connection for many locks. It waits as [Locker.TryLock] does for
@@ -88,7 +94,7 @@ func (l *Locker) connectSession(ctx context.Context, c *call, s *Session) error 
 	if err == nil && !c.abandoned && !l.closed {
 		defer l.mu.Unlock()
 		delete(l.calls, c)
-		s.seat = l.newSeat(contest, s.lose)
+		s.seat = l.newSeat(contest, s.lose, s.breakOff)
 		s.work = contest.hold.NewStatement("pgadvisory_session", workSQL)
 		s.held = contest.hold.NewStatement("pgadvisory_session_held", heldSQL)
 		l.sessions[s] = struct{}{}
@@ -191,9 +197,12 @@ func (s *Session) try(ctx context.Context, keys []Key, shared bool) (*Lock, erro
 // has ended and takes only its values. Later calls return nil.
 func (s *Session) Close(ctx context.Context) error {
 	s.refuse(ErrClosed)
+	if s.isForsaken() {
+		return nil
+	}
 	limit := s.locker.config.UnlockTimeout + s.locker.config.HeartbeatTimeout // one round trip may be under way
 	if !s.seat.takeWithin(limit) {
-		s.kill()
+		s.kill(fmt.Errorf("%w: %w", ErrClosed, errTxRuns))
 		return wrap("close", nil, errTxRuns)
 	}
 	defer s.seat.pass()

@@ -6,14 +6,37 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
-// kill ends the session under a transaction that does not end; whoever runs it
-// finds out.
-func (s *Session) kill() {
+// kill ends the session under whoever has the turn and does not pass it. If that is a
+// transaction, the Session ends at once. If it is a round trip, that finds out.
+func (s *Session) kill(why error) {
+	if s.seat.breakOff(s.seat.running(), txRunsLoss) {
+		s.forsake(why)
+		return
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over == nil { // else the connection may be somebody else's by now
 		s.seat.hold.Kill()
 	}
+}
+
+// breakOff tells of the end of the session under a transaction.
+func (s *Session) breakOff(loss *connhold.Loss) { s.forsake(lostBy(nil, loss)) }
+
+// forsake ends the Session though a transaction has the turn, whose connection has been
+// closed. That is counted out when the transaction's function has returned.
+func (s *Session) forsake(why error) {
+	s.mu.Lock()
+	s.forsaken = true
+	s.mu.Unlock()
+	queue, locks, why := s.shut(why)
+	s.tell(queue, locks, why)
+	// Ends when the transaction's function returns; nobody can wait for that.
+	go func() {
+		_ = s.seat.take(context.Background())
+		s.dispose()
+		s.seat.pass()
+	}()
 }
 
 // lose runs on the watch's goroutine.
@@ -40,27 +63,57 @@ func (s *Session) isOver() bool {
 	return s.over != nil
 }
 
+func (s *Session) isForsaken() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.forsaken
+}
+
 // end ends the Session because its connection has died. The caller has the turn.
 func (s *Session) end(loss *connhold.Loss) {
-	s.seat.hold.Taint()
+	if !s.disposed {
+		s.seat.hold.Taint()
+	}
 	s.finish(lostBy(nil, loss))
 }
 
-// finish ends all that is left of the Session: it refuses what waits, tells each
-// lock, and gives the connection away. The caller has the turn.
+// finish ends all that is left of the Session: it gives the connection away, refuses
+// what waits and tells each lock. The caller has the turn.
 func (s *Session) finish(why error) {
+	queue, locks, why := s.shut(why)
+	s.dispose()
+	s.tell(queue, locks, why)
+}
+
+// shut takes everything out of the Session. If it is over already it returns why, and
+// what has come back since.
+func (s *Session) shut(why error) ([]*operation, map[*sessionLock]struct{}, error) {
 	s.mu.Lock()
-	s.over, s.refusing = why, why
+	defer s.mu.Unlock()
+	if s.over == nil {
+		s.over, s.refusing = why, why
+	}
 	queue, locks := s.queue, s.locks
 	s.queue, s.locks, s.draining = nil, nil, false
-	s.mu.Unlock()
+	return queue, locks, s.over
+}
 
-	l := s.locker
-	if s.seat.hold.IsClean() {
-		l.unpin(s.seat.hold.Release)
-	} else {
-		l.unpin(s.seat.hold.Destroy)
+// dispose gives the connection away. The caller has the turn.
+func (s *Session) dispose() {
+	if s.disposed {
+		return
 	}
+	s.disposed = true
+	if s.seat.hold.IsClean() {
+		s.locker.unpin(s.seat.hold.Release)
+	} else {
+		s.locker.unpin(s.seat.hold.Destroy)
+	}
+}
+
+// tell gives the end to those who have waited for something else, and to the locks.
+func (s *Session) tell(queue []*operation, locks map[*sessionLock]struct{}, why error) {
+	l := s.locker
 	s.answerAll(queue, why)
 	for k := range locks {
 		k.endWith(why)

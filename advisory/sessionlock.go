@@ -67,7 +67,7 @@ func (s *Session) awaitTurn() {
 		var overdue []*sessionLock
 		overdue, wait = s.expire(limit)
 		for _, k := range overdue {
-			s.kill()
+			s.kill(lostBy(nil, txRunsLoss))
 			k.locker.vacate(k.targets, k.occupants, nil)
 			k.free.err = wrap("unlock", k.keys, errTxRuns)
 			k.answered <- struct{}{}

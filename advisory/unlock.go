@@ -9,7 +9,8 @@ import (
 )
 
 // Unlock ends the hold and frees the lock. Done is closed before the server is
-// asked, so that nobody finds the lock held here while another has it.
+// asked, so that nobody finds the lock held here while another has it. It frees
+// the key even where a function of [Lock.Tx] has locked it once more on the session.
 //
 // It returns nil only if the server said that its session had held the lock
 // until now. Else the connection is closed, which frees the lock too, and the
@@ -66,8 +67,12 @@ func (k *Lock) endWith(why error) {
 		k.vacate(k.result)
 	} else {
 		k.end(why)
-		k.vacate(nil) // the Session has unlocked it in good order
 		k.result = wrap("unlock", k.keys, why)
+		if errors.Is(why, errTxRuns) {
+			k.vacate(k.result)
+		} else {
+			k.vacate(nil) // the Session has unlocked it in good order
+		}
 	}
 	k.unsettled.Done()
 }
@@ -88,6 +93,17 @@ func (k *Lock) lose(loss *connhold.Loss) {
 	_ = k.seat.take(context.Background()) // a transaction may be about to find the loss too
 	k.settle(k.result)
 	k.seat.pass()
+	k.unsettled.Done()
+}
+
+// breakOff is lose for a session that was ended under a transaction, which has the turn.
+func (k *Lock) breakOff(loss *connhold.Loss) {
+	if !k.claim() {
+		return
+	}
+	k.result = lostBy(k.keys, loss)
+	k.end(k.result)
+	k.forsake(k.result)
 	k.unsettled.Done()
 }
 
@@ -112,14 +128,37 @@ func (k *Lock) dispose(ctx context.Context) error {
 // abort ends the session under a transaction that does not end.
 func (k *Lock) abort() error {
 	err := wrap("unlock", k.keys, errTxRuns)
-	k.seat.hold.Kill()
-	// Ends when the transaction's function returns; nobody can wait for that.
+	if !k.seat.breakOff(k.seat.running(), txRunsLoss) {
+		k.seat.hold.Kill() // it is about to end; the hold does not before forsake has the turn
+	}
+	k.forsake(err)
+	return err
+}
+
+// forsake passes the lock's places on though a transaction still has the turn, whose
+// connection has been closed: on the server the lock is free, or about to be. The
+// connection is counted out when the transaction's function has returned. That can take
+// any time, so nobody is to wait for it.
+func (k *Lock) forsake(err error) {
+	l := k.locker
+	l.vacate(k.targets, k.occupants, nil)
+	k.leave()
+	l.ended(End{Lock: k, Held: k.held, Err: err})
+	// Ends when the transaction's function returns.
 	go func() {
 		_ = k.seat.take(context.Background())
-		k.settle(err)
+		l.unpin(k.seat.hold.Destroy)
 		k.seat.pass()
 	}()
-	return err
+}
+
+// leave ends the time in which the connection is on its way back.
+func (k *Lock) leave() {
+	l := k.locker
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.leaving--
+	l.changedLocked()
 }
 
 // release unlocks on the server. The caller has the turn.
@@ -166,9 +205,6 @@ func (k *Lock) settle(err error) {
 	} else if used := l.vacate(k.targets, k.occupants, hold); !used {
 		l.unpin(hold.Release)
 	}
-	l.mu.Lock()
-	l.leaving--
-	l.changedLocked()
-	l.mu.Unlock()
+	k.leave()
 	l.ended(End{Lock: k, Held: k.held, Err: err})
 }

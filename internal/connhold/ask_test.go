@@ -164,7 +164,7 @@ func TestAsk_onAConnectionThatPgxIsClosing(t *testing.T) {
 	b := setup(t)
 	hold := b.pin(t)
 	b.proxy.Swallow() // so that its goodbye lasts
-	require.Error(t, hold.Use(func(conn *pgx.Conn) error {
+	require.Error(t, hold.Run(t.Context(), limit, func(_ context.Context, conn *pgx.Conn) error {
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		defer cancel()
 		_, err := conn.Exec(ctx, "SELECT pg_sleep(1000)")

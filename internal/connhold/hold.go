@@ -80,16 +80,6 @@ func (h *Hold) Run(ctx context.Context, limit time.Duration, fn func(context.Con
 	return err
 }
 
-// Use calls fn with the connection, for statements that fn bounds by itself. An
-// error of fn's is no harm as long as the connection and its transaction status
-// are in order when fn returns; else the hold can only be destroyed.
-func (h *Hold) Use(fn func(*pgx.Conn) error) error {
-	h.mustBeFree("use")
-	conn := h.pin.Conn()
-	defer func() { h.dirty = h.dirty || conn.IsClosed() || conn.PgConn().TxStatus() != 'I' }()
-	return fn(conn)
-}
-
 // mustBeFree panics unless the owner may use the connection.
 func (h *Hold) mustBeFree(what string) {
 	if h.pin == nil || h.watch != nil || h.asked != nil {
