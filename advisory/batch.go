@@ -158,6 +158,11 @@ func (s *Session) run(batch []*operation) *connhold.Loss {
 			return asLoss(err)
 		}
 	}
+	if s.isShared {
+		if err := s.freeRest(batch); err != nil {
+			return asLoss(err)
+		}
+	}
 	s.conclude(batch)
 	return nil
 }
