@@ -1,8 +1,58 @@
 -- +goose Up
 
--- Up has made the schema already, because the table that records the
--- migrations is in it; other tools have not.
-CREATE SCHEMA IF NOT EXISTS fencing;
+-- Names without a schema mean PostgreSQL's own in all that follows, whatever the
+-- session's search_path is: otherwise it would decide what is run here, and what
+-- the schema keeps. The end of the file puts the path back for the tool.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('fencing.search_path', pg_catalog.current_setting('search_path'), true);
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+END $$;
+-- +goose StatementEnd
+
+-- Whoever owns a schema can replace the functions in it. So it must be new, or
+-- belong to the role that installs and be empty. Up of this package makes it
+-- before, because the table that records the migrations is in it.
+-- +goose StatementBegin
+DO $$
+DECLARE
+    found_schema record;
+    contents     text;
+BEGIN
+    IF current_setting('search_path') <> 'pg_catalog, pg_temp' THEN
+        RAISE EXCEPTION 'run the whole file in one transaction' USING ERRCODE = '25001';
+    END IF;
+    SELECT n.oid, n.nspowner AS owner, n.nspacl AS acl INTO found_schema FROM pg_namespace n WHERE n.nspname = 'fencing';
+    IF found_schema.oid IS NULL THEN
+        CREATE SCHEMA fencing;
+        RETURN;
+    END IF;
+    IF pg_get_userbyid(found_schema.owner) <> current_user THEN
+        RAISE EXCEPTION 'the schema fencing already exists and belongs to role %', quote_ident(pg_get_userbyid(found_schema.owner)) USING
+            ERRCODE = '42501',
+            HINT = 'Drop the schema if nothing needs it, or install fencing as its owner.';
+    END IF;
+    IF EXISTS (SELECT FROM aclexplode(found_schema.acl) a WHERE a.privilege_type = 'CREATE' AND a.grantee <> found_schema.owner) THEN
+        RAISE EXCEPTION 'the schema fencing already exists, and other roles may create objects in it' USING
+            ERRCODE = '42501',
+            HINT = 'Revoke that privilege, or drop the schema.';
+    END IF;
+    SELECT min(pg_describe_object(d.classid, d.objid, 0)) || CASE WHEN count(*) > 1 THEN format(' and %s more objects', count(*) - 1) ELSE '' END INTO contents
+      FROM pg_depend d
+     WHERE d.refclassid = 'pg_namespace'::regclass AND d.refobjid = found_schema.oid AND d.deptype = 'n'
+       AND NOT (d.classid = 'pg_class'::regclass
+           AND EXISTS (SELECT FROM pg_class c WHERE c.oid = d.objid AND c.relowner = found_schema.owner)
+           AND d.objid IN (
+               coalesce(to_regclass('fencing.migration'), 0::oid),
+               coalesce(pg_get_serial_sequence(to_regclass('fencing.migration')::text, 'id')::regclass, 0::oid)));
+    IF contents IS NOT NULL THEN
+        RAISE EXCEPTION 'the schema fencing already exists and contains %', contents USING
+            ERRCODE = '42P06',
+            HINT = 'Drop the schema, or move its contents elsewhere.';
+    END IF;
+END $$;
+-- +goose StatementEnd
 
 CREATE SEQUENCE fencing.token AS bigint
     MINVALUE 1 MAXVALUE 9007199254740991 NO CYCLE CACHE 1;
@@ -543,7 +593,23 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- +goose StatementBegin
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', pg_catalog.current_setting('fencing.search_path'), true);
+END $$;
+-- +goose StatementEnd
+
 -- +goose Down
+
+-- As above: names mean PostgreSQL's own until the end of the file.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('fencing.search_path', pg_catalog.current_setting('search_path'), true);
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+END $$;
+-- +goose StatementEnd
 
 DROP FUNCTION fencing.version();
 DROP FUNCTION fencing.revoke_from(regrole);
@@ -575,5 +641,12 @@ BEGIN
     IF to_regclass('fencing.migration') IS NULL THEN
         DROP SCHEMA fencing;
     END IF;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', pg_catalog.current_setting('fencing.search_path'), true);
 END $$;
 -- +goose StatementEnd

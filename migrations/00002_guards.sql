@@ -1,5 +1,31 @@
 -- +goose Up
 
+-- As in the first migration: names mean PostgreSQL's own until the end of the file.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('fencing.search_path', pg_catalog.current_setting('search_path'), true);
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+END $$;
+-- +goose StatementEnd
+
+-- What another role adds to the schema would be that role's.
+-- +goose StatementBegin
+DO $$
+DECLARE
+    schema_owner name := (SELECT pg_get_userbyid(n.nspowner) FROM pg_namespace n WHERE n.nspname = 'fencing');
+BEGIN
+    IF current_setting('search_path') <> 'pg_catalog, pg_temp' THEN
+        RAISE EXCEPTION 'run the whole file in one transaction' USING ERRCODE = '25001';
+    END IF;
+    IF schema_owner <> current_user THEN
+        RAISE EXCEPTION 'the schema fencing belongs to role %', quote_ident(schema_owner) USING
+            ERRCODE = '42501',
+            HINT = 'Run the migrations as that role.';
+    END IF;
+END $$;
+-- +goose StatementEnd
+
 CREATE TABLE fencing.guarded (
     target     regclass    PRIMARY KEY,
     name       text        NOT NULL, -- as it was when it was guarded last
@@ -1136,7 +1162,23 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- +goose StatementBegin
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', pg_catalog.current_setting('fencing.search_path'), true);
+END $$;
+-- +goose StatementEnd
+
 -- +goose Down
+
+-- As above: names mean PostgreSQL's own until the end of the file.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('fencing.search_path', pg_catalog.current_setting('search_path'), true);
+    PERFORM pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', true);
+END $$;
+-- +goose StatementEnd
 
 -- +goose StatementBegin
 DO $$
@@ -1230,3 +1272,10 @@ DROP TABLE fencing.guarded;
 CREATE OR REPLACE FUNCTION fencing.version() RETURNS bigint
 LANGUAGE sql IMMUTABLE
 AS 'SELECT 1::bigint';
+
+-- +goose StatementBegin
+DO $$
+BEGIN
+    PERFORM pg_catalog.set_config('search_path', pg_catalog.current_setting('fencing.search_path'), true);
+END $$;
+-- +goose StatementEnd

@@ -2,10 +2,12 @@ package migrations_test
 
 import (
 	"context"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -136,20 +138,28 @@ func TestUpAndDown_giveUpTheWaitWithTheirContext(t *testing.T) {
 func TestUp_saysWhatItWaitsForWhereverItsContextEnds(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	b.exec(t, `CREATE SCHEMA slow`)
-	b.exec(t, `CREATE FUNCTION slow.pg_try_advisory_lock(bigint) RETURNS boolean LANGUAGE plpgsql AS
-		$$ BEGIN PERFORM pg_advisory_xact_lock_shared(17, 17); RETURN pg_catalog.pg_try_advisory_lock($1); END $$`)
-	b.exec(t, `SELECT pg_advisory_lock(17, 17)`)
-	pool := b.db.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.RuntimeParams["search_path"] = "slow, pg_catalog" })
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	result := inBackground(func() error { return migrations.Up(ctx, pool) })
-	b.waitForStalled(t)
-	cancel()
-	err := receive(t, result)
+	pool := b.db.Pool(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = endAt{"pg_try_advisory_lock", cancel} })
+	err := migrations.Up(ctx, pool)
 	require.ErrorIs(t, err, context.Canceled)
-	b.exec(t, `SELECT pg_advisory_unlock(17, 17)`)
+	require.ErrorContains(t, err, "waiting for another run of the migrations")
+	requireGivenBack(t, pool)
 	b.waitForNoLock(t)
 	b.requireNothing(t)
-	require.ErrorContains(t, err, "waiting for another run of the migrations")
 }
+
+// endAt ends a context when a query with the text is about to be sent.
+type endAt struct {
+	text string
+	end  context.CancelFunc
+}
+
+func (e endAt) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.Contains(data.SQL, e.text) {
+		e.end()
+	}
+	return ctx
+}
+
+func (endAt) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}

@@ -22,7 +22,8 @@ const (
 	// GolangMigrate has a file for each direction: 000001_tokens.up.sql. Give
 	// it a table of versions of its own (x-migrations-table), or renumber the
 	// files after your own. Leave x-multi-statement off. A version that failed is
-	// dirty for the tool, but nothing of it is there: force the one before it.
+	// dirty for the tool, but nothing of it is there: force the one before it,
+	// which is -1 for the first.
 	GolangMigrate = "golang-migrate"
 	// Tern has up and down in one file: 001_tokens.sql. Give it a table of
 	// versions of its own (version_table), or renumber the files after your own.

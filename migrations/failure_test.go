@@ -28,8 +28,9 @@ func (b *bundle) requireState(t *testing.T, version int64) {
 func TestUp_leavesNothingHalfWhenAMigrationFails(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
+	require.NoError(t, b.goTo(t, 1))
 	// In the way of one of the last functions.
-	b.exec(t, `CREATE SCHEMA fencing; CREATE FUNCTION fencing.unguard(target regclass) RETURNS int LANGUAGE sql AS 'SELECT 1'`)
+	b.exec(t, `CREATE FUNCTION fencing.unguard(target regclass) RETURNS int LANGUAGE sql AS 'SELECT 1'`)
 	pool := b.db.Pool(t, func(c *pgxpool.Config) { c.MaxConns = 1 })
 	err := migrations.Up(t.Context(), pool)
 	requireCode(t, err, "42723")

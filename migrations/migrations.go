@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
-	"github.com/jackc/pgx/v5/stdlib"
 	"github.com/pressly/goose/v3"
 )
 
@@ -29,17 +28,29 @@ type Querier interface {
 
 // Up installs fencing, or brings it to the newest version; it does nothing if
 // it is there already. It needs one connection of the pool, which must lead to
-// the server itself and not to a pooler (advisory.ErrPooler), and the privilege to
-// create a schema in its database.
+// the server itself and not to a pooler (advisory.ErrPooler). The first run needs the
+// privilege to create a schema in its database, and makes its role the owner of
+// the schema.
 //
-// What another tool has installed stays that tool's, and Up refuses to touch it.
+// Later runs need that role, and no other privilege. Up refuses a schema that
+// belongs to another role, or that holds objects of another role (ErrOtherOwner):
+// that role could have put anything there. It also refuses to begin in a schema that
+// is not empty, and to touch what another tool has installed.
+//
+// While Up runs, search_path is pg_catalog, pg_temp on its connection, so that
+// nothing is looked up elsewhere. It is put back at the end.
 //
 // Concurrent calls, in other processes too, wait for each other; ctx bounds the
 // wait and the migrations. Each migration is one transaction: after an error
 // those before it stay. An error that says that the lock was not held to the
 // end means that another may have migrated at the same time.
 func Up(ctx context.Context, pool *pgxpool.Pool) error {
-	return run(ctx, pool, "up", createSchemaSQL, "", func(p *goose.Provider) error {
+	return run(ctx, pool, "up", func(db *sql.DB, p *goose.Provider, s state) error {
+		if !s.exists {
+			if err := execute(ctx, db, createSchemaSQL); err != nil {
+				return err
+			}
+		}
 		_, err := p.Up(ctx)
 		return err
 	})
@@ -47,59 +58,57 @@ func Up(ctx context.Context, pool *pgxpool.Pool) error {
 
 // Down removes fencing with all marks: tokens that are issued after a new Up
 // begin at 1. It refuses, and changes nothing, while a table is guarded or
-// something else depends on the schema. Where nothing is installed it does
-// nothing. It waits as Up does.
+// something else depends on the schema, and where Up refuses. Where nothing is
+// installed it does nothing. It waits as Up does, and needs the role that owns the
+// schema.
 func Down(ctx context.Context, pool *pgxpool.Pool) error {
 	if pool == nil {
 		return errors.New("migrations: down: the pool is nil")
 	}
-	if there, err := exists(ctx, pool, "coalesce(to_regclass('"+versionTable+"')::oid, to_regprocedure('fencing.version()')::oid)"); err != nil || !there {
-		return err
+	s, err := stateOf(ctx, pool)
+	if err != nil {
+		return fmt.Errorf("migrations: down: %w", err)
 	}
-	return run(ctx, pool, "down", createSchemaSQL, dropSchemaSQL, func(p *goose.Provider) error {
-		_, err := p.DownTo(ctx, 0)
-		return err
+	if !s.recorded && s.version == 0 {
+		return nil
+	}
+	return run(ctx, pool, "down", func(db *sql.DB, p *goose.Provider, s state) error {
+		if !s.recorded {
+			return nil // another run has removed it
+		}
+		if _, err := p.DownTo(ctx, 0); err != nil {
+			return err
+		}
+		return execute(ctx, db, dropSchemaSQL)
 	})
 }
 
 // Version returns the number of the last migration that has run, by whichever
-// tool, and 0 where fencing is not installed.
+// tool, and 0 where fencing is not installed. It needs no privilege and calls
+// nothing of the schema.
 func Version(ctx context.Context, db Querier) (int64, error) {
-	var version int64
-	installed, err := exists(ctx, db, "to_regprocedure('fencing.version()')")
-	if err == nil && installed {
-		err = db.QueryRow(ctx, "SELECT fencing.version()").Scan(&version)
-	}
+	version, err := versionOf(ctx, db)
 	if err != nil {
 		return 0, fmt.Errorf("migrations: version: %w", err)
 	}
 	return version, nil
 }
 
-func exists(ctx context.Context, db Querier, object string) (is bool, err error) {
-	err = db.QueryRow(ctx, "SELECT "+object+" IS NOT NULL").Scan(&is)
-	return is, err
-}
-
-// refuseForeign refuses what another tool has installed, or a restore that left
-// the record out: goose would begin anew. It is called under the lock.
-func refuseForeign(ctx context.Context, db *sql.DB) error {
-	var installed, recorded bool
-	err := db.QueryRowContext(ctx, "SELECT to_regprocedure('fencing.version()') IS NOT NULL, to_regclass($1) IS NOT NULL", versionTable).Scan(&installed, &recorded)
-	if err != nil || !installed {
-		return err
+// refuseUnrecorded refuses what was restored without the record: goose would begin
+// anew.
+func refuseUnrecorded(ctx context.Context, db *sql.DB, s state) error {
+	if s.version == 0 {
+		return nil
 	}
-	if !recorded {
-		return errors.New("fencing was installed by another tool, which has its own record of that: go on with that tool")
-	}
-	err = db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM "+versionTable+")").Scan(&recorded)
+	var recorded bool
+	err := db.QueryRowContext(ctx, "SELECT EXISTS (SELECT FROM "+versionTable+")").Scan(&recorded)
 	if err == nil && !recorded {
 		err = errors.New("fencing was restored without its rows: restore those of " + versionTable + " too")
 	}
 	return err
 }
 
-func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migrate func(*goose.Provider) error) (err error) {
+func run(ctx context.Context, pool *pgxpool.Pool, verb string, migrate func(*sql.DB, *goose.Provider, state) error) (err error) {
 	if pool == nil {
 		return fmt.Errorf("migrations: %s: the pool is nil", verb)
 	}
@@ -110,7 +119,7 @@ func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migr
 	}()
 
 	// One connection, kept from the first use to the last: the lock is on it.
-	db := stdlib.OpenDBFromPool(pool)
+	db := sql.OpenDB(newConnector(pool))
 	db.SetMaxOpenConns(1)
 	db.SetMaxIdleConns(1)
 	defer func() { err = errors.Join(err, db.Close()) }()
@@ -124,7 +133,20 @@ func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migr
 	defer func() {
 		err = errors.Join(err, onSession(context.WithoutCancel(ctx), db, lock.SessionUnlock))
 	}()
-	if err := refuseForeign(ctx, db); err != nil {
+	var s state
+	err = onSession(ctx, db, func(ctx context.Context, conn *sql.Conn) error {
+		return conn.Raw(func(driverConn any) (err error) {
+			s, err = stateOf(ctx, driverConn.(*session).Conn.Conn())
+			return err
+		})
+	})
+	if err == nil {
+		err = s.refusal()
+	}
+	if err == nil {
+		err = refuseUnrecorded(ctx, db, s)
+	}
+	if err != nil {
 		return err
 	}
 	provider, err := goose.NewProvider(goose.DialectPostgres, db, FS,
@@ -134,13 +156,7 @@ func run(ctx context.Context, pool *pgxpool.Pool, verb, first, last string, migr
 	if err != nil {
 		return err
 	}
-	if err := execute(ctx, db, first); err != nil {
-		return err
-	}
-	if err := migrate(provider); err != nil {
-		return err
-	}
-	return execute(ctx, db, last)
+	return migrate(db, provider, s)
 }
 
 func onSession(ctx context.Context, db *sql.DB, do func(context.Context, *sql.Conn) error) error {
@@ -152,9 +168,6 @@ func onSession(ctx context.Context, db *sql.DB, do func(context.Context, *sql.Co
 }
 
 func execute(ctx context.Context, db *sql.DB, statement string) error {
-	if statement == "" {
-		return nil
-	}
 	_, err := db.ExecContext(ctx, statement)
 	return err
 }

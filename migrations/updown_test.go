@@ -65,7 +65,7 @@ func TestDown_refusesWhileATableIsGuarded(t *testing.T) {
 
 	err := migrations.Down(t.Context(), b.pool)
 	requireCode(t, err, "2BP01")
-	require.ErrorContains(t, err, `it guards archive."My exports", exports`)
+	require.ErrorContains(t, err, `it guards archive."My exports", public.exports`)
 	require.ErrorContains(t, err, "migrations: down")
 	require.Equal(t, objects, one[int](t, b.observer, installedSQL))
 	b.requireWhole(t)

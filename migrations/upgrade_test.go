@@ -125,7 +125,7 @@ func TestDown_byOneStepRefusesWhileATableIsGuarded(t *testing.T) {
 	} {
 		err := down()
 		requireCode(t, err, "2BP01")
-		require.ErrorContains(t, err, "it guards child, orders, parent, parted, parted1")
+		require.ErrorContains(t, err, "it guards public.child, public.orders, public.parent, public.parted, public.parted1")
 		b.requireState(t, newest)
 		require.Equal(t, before, one[string](t, b.observer, triggers))
 		require.Equal(t, objects, one[int](t, b.observer, installedSQL))

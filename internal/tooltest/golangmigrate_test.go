@@ -59,9 +59,7 @@ func TestGolangMigrate_leavesNothingHalfWhenAMigrationFails(t *testing.T) {
 	require.NotContains(t, err.Error(), "25P02", "the unlock works")
 	b.requireVersion(t, 1)
 	require.Equal(t, objects, one[int](t, b, installedSQL))
-	var dirty migrate.ErrDirty
-	require.ErrorAs(t, golangMigrate(t, b, (*migrate.Migrate).Up), &dirty)
-	require.Equal(t, 2, dirty.Version)
+	requireDirty(t, b, 2)
 
 	b.exec(t, outOfTheWay)
 	require.NoError(t, golangMigrate(t, b, func(m *migrate.Migrate) error { return m.Force(1) }))
@@ -77,4 +75,26 @@ func TestGolangMigrate_leavesNothingHalfWhenAMigrationFails(t *testing.T) {
 	require.NoError(t, golangMigrate(t, b, func(m *migrate.Migrate) error { return m.Force(2) }))
 	require.NoError(t, golangMigrate(t, b, (*migrate.Migrate).Down))
 	b.requireNothing(t)
+}
+
+// Before the first version there is none, which the tool calls -1.
+func TestGolangMigrate_isForcedToBeforeTheFirstVersion(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE SCHEMA fencing; CREATE TABLE fencing.job (name text)`)
+	// By one step: the tool reads ahead, and leaks what it has read.
+	require.ErrorContains(t, golangMigrate(t, b, func(m *migrate.Migrate) error { return m.Steps(1) }), "42P06")
+	b.requireVersion(t, 0)
+	requireDirty(t, b, 1)
+	b.exec(t, `DROP SCHEMA fencing CASCADE`)
+	require.NoError(t, golangMigrate(t, b, func(m *migrate.Migrate) error { return m.Force(-1) }))
+	require.NoError(t, golangMigrate(t, b, (*migrate.Migrate).Up))
+	b.requireForeign(t)
+}
+
+func requireDirty(t *testing.T, b *bundle, version int) {
+	t.Helper()
+	var dirty migrate.ErrDirty
+	require.ErrorAs(t, golangMigrate(t, b, (*migrate.Migrate).Up), &dirty)
+	require.Equal(t, version, dirty.Version)
 }
