@@ -84,10 +84,10 @@ prepared AS (
 	FROM snapshot x JOIN pg_catalog.pg_prepared_xacts p ON p.transaction OPERATOR(pg_catalog.=) x.transactionid
 	WHERE x.pid IS NULL
 )
-SELECT l.objsubid::int, l.id, l.mode::text, l.granted, l.pid::int,
+SELECT l.objsubid::int, l.id, l.mode::pg_catalog.text, l.granted, l.pid::int,
 	CASE WHEN NOT l.granted THEN pg_catalog.pg_blocking_pids(l.pid) END,
-	p.gid::text, coalesce(a.usename, p.owner)::text, a.application_name::text, pg_catalog.host(a.client_addr),
-	a.backend_start, l.wait_start::timestamptz, a.state::text, coalesce(a.state_change, p.prepared), a.query_start,
+	p.gid::pg_catalog.text, coalesce(a.usename, p.owner)::pg_catalog.text, a.application_name::pg_catalog.text, pg_catalog.host(a.client_addr),
+	a.backend_start, l.wait_start::pg_catalog.timestamptz, a.state::pg_catalog.text, coalesce(a.state_change, p.prepared), a.query_start,
 	pg_catalog.clock_timestamp()
 FROM locks l
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) l.pid

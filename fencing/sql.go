@@ -10,10 +10,10 @@ import (
 const (
 	issueFunc = "fencing.issue"
 
-	stampSQL   = "SELECT fencing.stamp($1::text, $2::bigint, $3::interval)"
-	guardSQL   = "SELECT fencing.guard($1::text::regclass, $2::text)"
-	guardBySQL = "SELECT fencing.guard_by($1::text::regclass, $2::text::name, $3::text)"
-	unguardSQL = "SELECT fencing.unguard($1::text::regclass)"
+	stampSQL   = "SELECT fencing.stamp($1::pg_catalog.text, $2::bigint, $3::interval)"
+	guardSQL   = "SELECT fencing.guard($1::pg_catalog.text::pg_catalog.regclass, $2::pg_catalog.text)"
+	guardBySQL = "SELECT fencing.guard_by($1::pg_catalog.text::pg_catalog.regclass, $2::pg_catalog.text::pg_catalog.name, $3::pg_catalog.text)"
+	unguardSQL = "SELECT fencing.unguard($1::pg_catalog.text::pg_catalog.regclass)"
 	verifySQL  = "SELECT coalesce(target, ''), coalesce(resource, ''), coalesce(by_column, ''), coalesce(prefix, ''), coalesce(problem, ''), coalesce(fix, '') " +
 		"FROM fencing.verify() ORDER BY target, problem"
 	notesSQL = "SELECT * FROM fencing.notes()"
