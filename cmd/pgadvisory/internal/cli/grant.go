@@ -18,9 +18,9 @@ func (a *app) grant() *cobra.Command {
 stamp its transactions, and nothing by which it could move a mark otherwise. It does
 not give the right to write to any table. It has to run as the schema's owner.`,
 		Example: `  pgadvisory grant app`,
-		RunE: a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
+		RunE: a.calling(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
 			role := pgx.Identifier{args[0]}.Sanitize()
-			if _, err := pool.Exec(ctx, "SELECT fencing.grant_to($1::text::regrole)", role); err != nil {
+			if _, err := pool.Exec(ctx, "SELECT fencing.grant_to($1::pg_catalog.text::pg_catalog.regrole)", role); err != nil {
 				return fencing.Translate(err)
 			}
 			return printf(cmd, "%s may use fencing\n", args[0])

@@ -24,7 +24,7 @@ func (a *app) guard() *cobra.Command {
 		Long:  guardLong,
 		Example: `  pgadvisory guard public.exports nightly-export
   pgadvisory run --fence nightly-export -- ./export.sh`,
-		RunE: a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
+		RunE: a.calling(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
 			if err := fencing.Guard(ctx, pool, args[0], args[1]); err != nil {
 				return err
 			}

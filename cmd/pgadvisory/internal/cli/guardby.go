@@ -26,7 +26,7 @@ func (a *app) guardBy() *cobra.Command {
   pgadvisory run --fence tenant:42 -- ./close-orders.sh 42`,
 	}
 	cmd.Flags().StringVar(&prefix, "prefix", "", "what comes before the column's value in the resource's name")
-	cmd.RunE = a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) (err error) {
+	cmd.RunE = a.calling(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) (err error) {
 		if prefix == "" {
 			err = fencing.GuardBy(ctx, pool, args[0], args[1])
 		} else {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/spf13/cobra"
@@ -35,14 +36,35 @@ type keyInfo struct {
 func keyInfoOf(name string) keyInfo {
 	number := lockview.NumberOf(name)
 	call := func(function string) string {
-		return fmt.Sprintf("SELECT %s(hashtextextended('%s', 0));", function, strings.ReplaceAll(name, "'", "''"))
+		// With their schema: another function of that name could fit better.
+		return fmt.Sprintf("SELECT pg_catalog.%s(pg_catalog.hashtextextended(%s, 0));", function, literal(name))
 	}
 	return keyInfo{
 		Name: name, Number: number,
 		Lock: call("pg_advisory_lock"), TryLock: call("pg_try_advisory_lock"), Unlock: call("pg_advisory_unlock"),
-		PgLocks: fmt.Sprintf("SELECT * FROM pg_locks WHERE locktype = 'advisory' AND classid = %d AND objid = %d AND objsubid = 1;",
+		PgLocks: fmt.Sprintf("SELECT * FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND classid = %d AND objid = %d AND objsubid = 1;",
 			uint32(number>>32), uint32(number)),
 	}
+}
+
+// literal is a text in SQL, in one line and whatever standard_conforming_strings is.
+func literal(text string) string {
+	if strings.IndexFunc(text, func(r rune) bool { return r == '\\' || !unicode.IsPrint(r) }) < 0 {
+		return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	}
+	var b strings.Builder
+	b.WriteString("E'")
+	for _, r := range text {
+		switch {
+		case r == '\'' || r == '\\':
+			b.WriteString(strings.Repeat(string(r), 2))
+		case !unicode.IsPrint(r):
+			fmt.Fprintf(&b, `\U%08X`, r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String() + "'"
 }
 
 func (a *app) key() *cobra.Command {

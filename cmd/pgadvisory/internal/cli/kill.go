@@ -108,7 +108,7 @@ func terminate(ctx context.Context, pool *pgxpool.Pool, holder lockview.Row) err
 		begun = &holder.Status.BackendStart
 	}
 	var told bool
-	err := pool.QueryRow(ctx, terminateSQL, holder.PID, begun, holder.Number()).Scan(&told)
+	err := connect.ReadRow(ctx, pool, terminateSQL, []any{holder.PID, begun, holder.Number()}, &told)
 	if errors.Is(err, pgx.ErrNoRows) {
 		return nil // it has given the lock back
 	}

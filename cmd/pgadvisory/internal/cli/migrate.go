@@ -38,7 +38,8 @@ func (a *app) migrateUp() *cobra.Command {
 		Short: "Install fencing, or bring it to the newest version",
 		Long: `up installs fencing, or brings it to the version of this program; it does nothing
 if it is there. It may run in many places at once. Each migration is one transaction.
-The role needs the privilege to create a schema in the database.`,
+The first time, the role needs the privilege to create a schema in the database, and
+becomes its owner. Later runs need that role, and the server itself: no pooler.`,
 		Example: `  DATABASE_URL=postgres://owner@db/app pgadvisory migrate up`,
 		RunE: a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, _ []string) error {
 			before, err := migrations.Version(ctx, pool)
@@ -46,7 +47,7 @@ The role needs the privilege to create a schema in the database.`,
 				return err
 			}
 			if err := migrations.Up(ctx, pool); err != nil {
-				return err
+				return migrateError(err)
 			}
 			after, err := migrations.Version(ctx, pool)
 			if err != nil {
@@ -88,7 +89,7 @@ else depends on the schema.`,
 			return &failure{code: exitNo, err: errors.New("nothing was removed")}
 		}
 		if err := migrations.Down(ctx, pool); err != nil {
-			return err
+			return migrateError(err)
 		}
 		_, _ = fmt.Fprintln(out, "fencing is removed")
 		return nil

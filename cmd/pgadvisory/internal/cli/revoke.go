@@ -17,9 +17,9 @@ func (a *app) revoke() *cobra.Command {
 		Long: `revoke takes from ROLE what grant has given it. It has to run as the schema's
 owner.`,
 		Example: `  pgadvisory revoke app`,
-		RunE: a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
+		RunE: a.calling(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
 			role := pgx.Identifier{args[0]}.Sanitize()
-			if _, err := pool.Exec(ctx, "SELECT fencing.revoke_from($1::text::regrole)", role); err != nil {
+			if _, err := pool.Exec(ctx, "SELECT fencing.revoke_from($1::pg_catalog.text::pg_catalog.regrole)", role); err != nil {
 				return fencing.Translate(err)
 			}
 			return printf(cmd, "%s may not use fencing any more\n", args[0])

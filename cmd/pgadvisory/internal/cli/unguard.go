@@ -16,7 +16,7 @@ func (a *app) unguard() *cobra.Command {
 		Long: `unguard removes the guard of TABLE. Marks and tokens stay. It has to run as the
 table's owner. That the table is not guarded is an error.`,
 		Example: `  pgadvisory unguard public.exports`,
-		RunE: a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
+		RunE: a.calling(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
 			if err := fencing.Unguard(ctx, pool, args[0]); err != nil {
 				return err
 			}

@@ -33,7 +33,7 @@ func (a *app) verify() *cobra.Command {
   pgadvisory verify --json | jq '.tables[] | select(.problems != [])'`,
 	}
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.RunE = a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, _ []string) error {
+	cmd.RunE = a.calling(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, _ []string) error {
 		report, err := fencing.Verify(ctx, pool)
 		if err != nil {
 			return err
