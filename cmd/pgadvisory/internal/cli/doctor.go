@@ -9,10 +9,12 @@ import (
 	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/doctor"
 )
 
-const doctorLong = `doctor connects as run does and looks for what would break locks or fencing: a pooler,
-a standby, another engine or an old server; an encoding with which names have other
-numbers; a missing language; a lock table or connections that run out; settings and
-privileges that are missing; guards that are broken. Each line says what was found:
+const doctorLong = `doctor connects as run does, names the engine or service that it finds, and looks for
+what would break locks or fencing: a pooler, a standby, another engine or an old
+server; an encoding with which names have other numbers; a missing language; a lock
+table or connections that run out; settings and privileges that are missing; guards
+that are broken. It says where the epoch of tokens comes from and whether the role
+can create event triggers. Each line says what was found:
 
   ok       as it should be
   note     worth knowing, breaks nothing by itself

@@ -42,7 +42,8 @@ func Check(ctx context.Context, config *pgxpool.Config, sessionPooler bool) (Rep
 		func(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
 			return lock(ctx, r, pool, sessionPooler)
 		},
-		server, vanishing, room, role, schema, guards,
+		reading(server), reading(engine), reading(vanishing), reading(room), reading(role),
+		reading(schema), reading(epoch), reading(eventTriggers), reading(guards),
 	} {
 		switch err := look(ctx, &r, pool); {
 		case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -58,6 +59,13 @@ func Check(ctx context.Context, config *pgxpool.Config, sessionPooler bool) (Rep
 		}
 	}
 	return r, nil
+}
+
+// reading has something looked at in a transaction of [connect.Read].
+func reading(look func(context.Context, *Report, pgx.Tx) error) func(context.Context, *Report, *pgxpool.Pool) error {
+	return func(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
+		return connect.Read(ctx, pool, func(tx pgx.Tx) error { return look(ctx, r, tx) })
+	}
 }
 
 // errStop is returned after a finding that makes the rest pointless.

@@ -4,13 +4,13 @@ import (
 	"context"
 	"strings"
 
-	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/jackc/pgx/v5"
 
 	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/lockview"
 )
 
 // server looks at what waiting and naming need.
-func server(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
+func server(ctx context.Context, r *Report, db pgx.Tx) error {
 	var (
 		version, encoding string
 		number            int64
@@ -18,7 +18,7 @@ func server(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
 		deadlock          float64
 	)
 	const name = "pgadvisory dé £€" // more than ASCII, where encodings differ
-	err := pool.QueryRow(ctx, `SELECT pg_catalog.version(), pg_catalog.current_setting('server_encoding'),
+	err := db.QueryRow(ctx, `SELECT pg_catalog.version(), pg_catalog.current_setting('server_encoding'),
 		pg_catalog.hashtextextended($1, 0),
 		coalesce((SELECT pg_catalog.has_language_privilege(l.oid, 'USAGE') FROM pg_catalog.pg_language l WHERE l.lanname = 'plpgsql'), false),
 		extract(epoch FROM pg_catalog.current_setting('deadlock_timeout')::interval)::float8 * 1000`,
@@ -49,9 +49,9 @@ func server(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
 }
 
 // vanishing looks at whether the server notices that a holder is gone.
-func vanishing(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
+func vanishing(ctx context.Context, r *Report, db pgx.Tx) error {
 	var socket, linux, checks bool
-	err := pool.QueryRow(ctx, `SELECT pg_catalog.inet_client_addr() IS NULL, pg_catalog.version() LIKE '%linux%',
+	err := db.QueryRow(ctx, `SELECT pg_catalog.inet_client_addr() IS NULL, pg_catalog.version() LIKE '%linux%',
 		pg_catalog.current_setting('server_version_num')::int >= 140000`).Scan(&socket, &linux, &checks)
 	switch {
 	case err != nil:
@@ -68,10 +68,10 @@ func vanishing(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
 }
 
 // room looks at what can run out.
-func room(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
+func room(ctx context.Context, r *Report, db pgx.Tx) error {
 	var locks, places, sessions, limit int
 	var what string
-	err := pool.QueryRow(ctx, `
+	err := db.QueryRow(ctx, `
 SELECT (SELECT count(*) FROM pg_catalog.pg_locks WHERE NOT fastpath),
 	current_setting('max_locks_per_transaction')::int * (current_setting('max_connections')::int + current_setting('max_prepared_transactions')::int),
 	u.used, u.most, u.what
