@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/lockerr"
 )
 
 // Test for these with errors.Is: they come wrapped with the key and the cause.
@@ -13,20 +14,20 @@ var (
 	// ErrNotAcquired is returned by TryLock and TryDo when the lock is held, by
 	// another session or by this Locker, or is asked for by a call of this
 	// Locker that came first.
-	ErrNotAcquired = errors.New("advisory: not acquired")
+	ErrNotAcquired = lockerr.NotAcquired
 
 	// ErrUnlocked is what [Lock.Err] says, and the cause of a
 	// [Lock.Context]'s end, once Unlock has ended the hold.
-	ErrUnlocked = errors.New("advisory: unlocked")
+	ErrUnlocked = lockerr.Unlocked
 
 	// ErrLost is matched by every [LostError]: the session that held the lock
 	// ended before Unlock, and another may have held the lock since.
-	ErrLost = errors.New("advisory: lock lost")
+	ErrLost = lockerr.Lost
 
 	// ErrNotOwner is returned by Unlock when the session lives but did not
 	// hold the lock any more (the error is a [LostError] then), and by the
 	// methods of a Lock that is nil or was not made by a Locker.
-	ErrNotOwner = errors.New("advisory: not the owner of the lock")
+	ErrNotOwner = lockerr.NotOwner
 
 	// ErrPoolExhausted is returned by the locking methods when the Locker
 	// would have to take a connection that [Config.Reserve] leaves to others,
@@ -62,7 +63,7 @@ var (
 	// ErrClosed is returned by the locking methods once [Locker.Close] was
 	// called, also to those that were waiting then, and by those of a Session
 	// that was closed; by Unlock and [Lock.Err] if Close has unlocked.
-	ErrClosed = errors.New("advisory: closed")
+	ErrClosed = lockerr.Closed
 )
 
 // errTxRuns: unlocking could not wait for a transaction.

@@ -1,0 +1,15 @@
+// Package lockerr has the errors that the packages of locks share, so that a caller
+// finds them with errors.Is whichever service keeps the lock. Package advisory
+// exports them; package redislease has errors of its own text that match them.
+package lockerr
+
+import "errors"
+
+// The comments are those of package advisory.
+var (
+	NotAcquired = errors.New("advisory: not acquired")
+	Unlocked    = errors.New("advisory: unlocked")
+	Lost        = errors.New("advisory: lock lost")
+	NotOwner    = errors.New("advisory: not the owner of the lock")
+	Closed      = errors.New("advisory: closed")
+)

@@ -1,0 +1,2 @@
+// Package redislease takes locks in Redis.
+package redislease

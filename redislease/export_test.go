@@ -1,0 +1,15 @@
+package redislease
+
+import "time"
+
+// SetClock gives a Leaser that was not used yet another clock.
+func SetClock(l *Leaser, now func() time.Duration) { l.now = now }
+
+// SystemClock is the clock of a Leaser.
+var SystemClock = systemClock
+
+// KeysOf returns the names of a resource's lock and counter.
+func KeysOf(prefix string, counters int, resource string) (lock, counter string, err error) {
+	k, err := keysOf(prefix, counters, resource)
+	return k.lock, k.counter, err
+}

@@ -1,0 +1,17 @@
+-- Releases the lock if the owner still has it, and wakes those who wait for it.
+--
+-- KEYS: the lock, whose name is also that of the channel. ARGV: the owner.
+
+local held = redis.call('GET', KEYS[1])
+if not held then
+  return 'missing'
+end
+if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
+  return 'taken'
+end
+redis.call('DEL', KEYS[1])
+local sent = redis.pcall('PUBLISH', KEYS[1], '')
+if type(sent) == 'table' and sent.err then
+  return 'held, and ' .. sent.err
+end
+return 'held'

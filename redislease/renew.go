@@ -1,0 +1,115 @@
+package redislease
+
+import (
+	"context"
+	"slices"
+	"time"
+)
+
+// batch is how many leases one round trip renews or releases at most.
+const batch = 1000
+
+// beatLocked begins to renew all leases but those that were confirmed a moment ago. mu
+// must be held.
+func (k *keeper) beatLocked(now time.Duration) {
+	c := &k.leaser.config
+	var due []*Lease
+	for lease := range k.leases {
+		lease.mu.Lock()
+		if now-lease.confirmed >= c.renewEvery()/4 {
+			due = append(due, lease)
+		}
+		lease.mu.Unlock()
+	}
+	if len(due) == 0 {
+		k.nextBeat = now + c.renewEvery()
+		return
+	}
+	// The next one begins then if there is no answer.
+	k.nextBeat = now + c.renewLimit()
+	k.beats++
+	beat := k.beats
+	// Ends with its round trips, which the TTL or the client's timeouts bound.
+	k.leaser.spawn(func() {
+		isDone := true
+		for some := range slices.Chunk(due, batch) {
+			isDone = k.renew(some) && isDone
+		}
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		switch {
+		case !isDone:
+			k.nextBeat = min(k.nextBeat, k.leaser.now()+c.retryAfter())
+		case beat == k.beats:
+			k.nextBeat = now + c.renewEvery()
+		}
+		k.wake()
+	})
+}
+
+// renew renews leases, and reports whether Redis has answered for all of them.
+func (k *keeper) renew(leases []*Lease) bool {
+	// Longer than until the next beat, which takes another connection: an answer that
+	// is only slow counts too.
+	ctx, cancel := context.WithTimeout(context.Background(), k.leaser.config.trusted())
+	defer cancel()
+	renewals := make([]*renewal, len(leases))
+	for i, lease := range leases {
+		renewals[i] = &renewal{lock: lease.lock, owner: lease.owner}
+	}
+	sent := k.leaser.now()
+	renewAll(ctx, k.leaser.own, renewals, k.leaser.config.TTL)
+	isDone := true
+	for i, r := range renewals {
+		a, err := r.answer()
+		if err != nil {
+			isDone = false // it may succeed in time
+			continue
+		}
+		leases[i].learn(a, sent)
+	}
+	return isDone
+}
+
+// learn applies what Redis said of a lease in an answer to a request.
+func (l *Lease) learn(a answer, sent time.Duration) {
+	switch a {
+	case answerHeld:
+		l.confirm(sent)
+	case answerTaken:
+		l.lose(LostTaken, ErrNotOwner)
+	default:
+		l.lose(LostMissing, ErrNotOwner)
+	}
+}
+
+// check renews one lease for its holder, who waits until ctx ends.
+func (k *keeper) check(ctx context.Context, lease *Lease) error {
+	answers := make(chan error, 1)
+	isOpen := k.leaser.spawn(func() {
+		ctx, cancel := context.WithTimeout(ctx, k.leaser.config.trusted())
+		defer cancel()
+		r := &renewal{lock: lease.lock, owner: lease.owner}
+		sent := k.leaser.now()
+		renewAll(ctx, k.leaser.own, []*renewal{r}, k.leaser.config.TTL)
+		a, err := r.answer()
+		if err == nil {
+			lease.learn(a, sent)
+		}
+		answers <- err
+	})
+	if !isOpen {
+		return ErrClosed
+	}
+	select {
+	case err := <-answers:
+		if err != nil && ctx.Err() == nil {
+			return unavailable(err)
+		}
+		if err == nil {
+			return nil
+		}
+	case <-ctx.Done():
+	}
+	return ended(ctx)
+}
