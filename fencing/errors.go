@@ -31,6 +31,10 @@ var (
 	// schema fencing is not in the database, or not the one that this version
 	// needs; package migrations installs it.
 	ErrNotInstalled = errors.New("fencing: not installed in this database")
+
+	// ErrNoSession is returned by [Lease.Tx] if no session of PostgreSQL's holds the
+	// lock.
+	ErrNoSession = errors.New("fencing: no session of PostgreSQL holds the lock")
 )
 
 // The SQLSTATEs of the refusals.
@@ -97,10 +101,11 @@ func Translate(err error) error {
 	return err
 }
 
-// isNotInstalled: no such schema, or no such function in it.
+// isNotInstalled: no such schema, or no such function or table in it.
 func isNotInstalled(err *pgconn.PgError) bool {
-	const noSchema, noFunction = "3F000", "42883"
-	return err.Code == noSchema && strings.Contains(err.Message, `"fencing"`) ||
+	const noSchema, noFunction, noTable = "3F000", "42883", "42P01"
+	return err.Code == noTable && strings.Contains(err.Message, `"fencing.`) ||
+		err.Code == noSchema && strings.Contains(err.Message, `"fencing"`) ||
 		err.Code == noFunction && strings.Contains(err.Message, " fencing.")
 }
 

@@ -32,8 +32,17 @@ const defaultMaxIdle = time.Minute
 
 // Fencer takes locks that come with a token. It is safe for concurrent use.
 type Fencer struct {
-	locker *advisory.Locker
+	source source
 	config Config
+}
+
+// source is what a Fencer's locks come from.
+type source interface {
+	// lock takes the lock of a resource with a token, and waits for it or not. On an
+	// error nothing is kept.
+	lock(ctx context.Context, resource string, waits bool) (holding, error)
+	// lead calls fn in each term.
+	lead(ctx context.Context, resource string, fn func(context.Context, holding) error) error
 }
 
 // New returns a Fencer that locks with locker. The guarded tables, and the
@@ -44,7 +53,11 @@ func New(locker *advisory.Locker, config *Config) (*Fencer, error) {
 	if locker == nil {
 		return nil, errors.New("fencing: New needs a locker, and got nil")
 	}
-	f := &Fencer{locker: locker}
+	return newFencer(sessions{locker}, config)
+}
+
+func newFencer(source source, config *Config) (*Fencer, error) {
+	f := &Fencer{source: source}
 	if config != nil {
 		f.config = *config
 	}
@@ -67,8 +80,7 @@ func New(locker *advisory.Locker, config *Config) (*Fencer, error) {
 // transaction in which an earlier holder has written is still open after
 // 200 ms, or the marks are locked, as by fencing.rebase. On an error no lock is kept.
 func (f *Fencer) TryLock(ctx context.Context, resource string) (*Lease, error) {
-	lock, err := f.locker.TryLockIssuing(ctx, advisory.Name(resource), issue(resource))
-	return f.lease(resource, lock, err)
+	return f.lease(f.source.lock(ctx, resource, false))
 }
 
 // Lock waits until the lock of a resource is granted or ctx ends, as
@@ -77,8 +89,7 @@ func (f *Fencer) TryLock(ctx context.Context, resource string) (*Lease, error) {
 // open, it waits for their end too, holding the lock meanwhile; how long they
 // may sit idle, [Config.MaxIdle] bounds. Errors are as with TryLock.
 func (f *Fencer) Lock(ctx context.Context, resource string) (*Lease, error) {
-	lock, err := f.locker.LockIssuing(ctx, advisory.Name(resource), issue(resource))
-	return f.lease(resource, lock, err)
+	return f.lease(f.source.lock(ctx, resource, true))
 }
 
 // Do waits for the lock as Lock does, calls fn while holding it and unlocks
@@ -105,17 +116,42 @@ func (f *Fencer) TryDo(ctx context.Context, resource string, fn func(context.Con
 // [advisory.Locker.Lead] does. Each term comes with a token of its own, higher
 // than all before it.
 func (f *Fencer) Lead(ctx context.Context, resource string, fn func(context.Context, *Lease) error) error {
-	err := f.locker.LeadIssuing(ctx, advisory.Name(resource), issue(resource), func(ctx context.Context, lock *advisory.Lock) error {
-		return fn(ctx, &Lease{Lock: lock, fencer: f, resource: resource})
+	err := f.source.lead(ctx, resource, func(ctx context.Context, h holding) error {
+		return fn(ctx, &Lease{holding: h, fencer: f})
 	})
 	return Translate(err)
 }
 
-func issue(resource string) grant.Issue { return grant.Issue{Func: issueFunc, Arg: resource} }
-
-func (f *Fencer) lease(resource string, lock *advisory.Lock, err error) (*Lease, error) {
+func (f *Fencer) lease(h holding, err error) (*Lease, error) {
 	if err != nil {
 		return nil, Translate(err)
 	}
-	return &Lease{Lock: lock, fencer: f, resource: resource}, nil
+	return &Lease{holding: h, fencer: f}, nil
+}
+
+// sessions are locks of PostgreSQL's, each with the session that holds it.
+type sessions struct{ locker *advisory.Locker }
+
+func (s sessions) lock(ctx context.Context, resource string, waits bool) (holding, error) {
+	lock := s.locker.TryLockIssuing
+	if waits {
+		lock = s.locker.LockIssuing
+	}
+	k, err := lock(ctx, advisory.Name(resource), issue(resource))
+	if err != nil {
+		return holding{}, err
+	}
+	return heldBy(k, resource), nil
+}
+
+func (s sessions) lead(ctx context.Context, resource string, fn func(context.Context, holding) error) error {
+	return s.locker.LeadIssuing(ctx, advisory.Name(resource), issue(resource), func(ctx context.Context, k *advisory.Lock) error {
+		return fn(ctx, heldBy(k, resource))
+	})
+}
+
+func issue(resource string) grant.Issue { return grant.Issue{Func: issueFunc, Arg: resource} }
+
+func heldBy(k *advisory.Lock, resource string) holding {
+	return holding{lock: k, session: k, resource: resource, token: Token(k.Receipt())}
 }

@@ -30,7 +30,7 @@ type Beginner interface {
 // for example one that sets the isolation level, the stamp is a round trip.
 //
 // ctx bounds the whole; it does not end with the lease by itself, for which
-// [advisory.Lock.Context] is there. The isolation level is db's default. In
+// [Lease.Context] is there. The isolation level is db's default. In
 // repeatable read and serializable, a transaction that began before a newer
 // token was issued fails with SQLSTATE 40001 at its first guarded write.
 func (l *Lease) InTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {

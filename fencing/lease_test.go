@@ -20,7 +20,7 @@ func TestLease_isItsLock(t *testing.T) {
 	b := setup(t)
 	lease := b.lock(t, b.fencer, "nightly")
 	require.Equal(t, "nightly", lease.Resource())
-	require.Equal(t, []advisory.Key{advisory.Name("nightly")}, lease.Keys())
+	require.Equal(t, []advisory.Key{advisory.Name("nightly")}, lease.AdvisoryLock().Keys())
 	require.Equal(t, int64(1), one[int64](t, b.observer, advisoryLocksSQL+`
 		AND granted AND pid = $1 AND (classid::bigint << 32 | objid::bigint) = hashtextextended('nightly', 0)`, lease.BackendPID()))
 	require.NoError(t, lease.Err())

@@ -345,6 +345,26 @@ COMMENT ON FUNCTION fencing.stamped(text) IS
     'The token for which this transaction is stamped for the resource; NULL if for none.';
 
 -- +goose StatementBegin
+CREATE FUNCTION fencing.issue_after(resource text, seen bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE STRICT
+SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    -- Who issues keeps this lock until the mark is committed, so that nobody does
+    -- between the look at the mark and the issue.
+    IF resource <> '' AND NOT pg_try_advisory_xact_lock(hashtextextended(resource COLLATE "C", 0)) THEN
+        RETURN 0;
+    END IF;
+    IF seen <> coalesce((SELECT max(r.mark) FROM fencing.resource r WHERE r.name = resource COLLATE "C"), 0) THEN
+        RETURN NULL;
+    END IF;
+    RETURN fencing.issue(resource);
+END $$;
+-- +goose StatementEnd
+COMMENT ON FUNCTION fencing.issue_after(text, bigint) IS
+    'For a holder whose lock another service keeps: fencing.issue if the mark of the resource is still the one that was seen, 0 for none. NULL if it is not: another holder has drawn a token since; find out who holds the lock before you read the mark anew. 0 also while another session draws a token, or holds the advisory lock of the resource.';
+
+-- +goose StatementBegin
 CREATE FUNCTION fencing.stamp(resource text, token bigint, max_idle interval DEFAULT '1 minute') RETURNS void
 LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
@@ -619,6 +639,7 @@ DROP FUNCTION fencing.objects();
 DROP FUNCTION fencing.rebase();
 DROP FUNCTION fencing.stamp(text, bigint, interval);
 DROP FUNCTION fencing.stamped(text);
+DROP FUNCTION fencing.issue_after(text, bigint);
 DROP FUNCTION fencing.issue(text);
 DROP FUNCTION fencing.issue_first(text, text);
 DROP FUNCTION fencing.token_of_new_epoch(bigint);

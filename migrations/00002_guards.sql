@@ -1205,6 +1205,7 @@ BEGIN
            'fencing.version()'::regprocedure, 'fencing.choose_epoch_source()'::regprocedure, 'fencing.chosen_epoch()'::regprocedure,
            'fencing.epoch()'::regprocedure, 'fencing.epoch_source()'::regprocedure, 'fencing.system_identifier()'::regprocedure, 'fencing.notes()'::regprocedure,
            'fencing.token_of_new_epoch(bigint)'::regprocedure, 'fencing.issue(text)'::regprocedure, 'fencing.issue_first(text, text)'::regprocedure,
+           'fencing.issue_after(text, bigint)'::regprocedure,
            'fencing.make_durable()'::regprocedure, 'fencing.stamped(text)'::regprocedure,
            'fencing.stamp(text, bigint, interval)'::regprocedure, 'fencing.rebase()'::regprocedure,
            'fencing.grant_to(regrole)'::regprocedure, 'fencing.revoke_from(regrole)'::regprocedure,
@@ -1228,7 +1229,7 @@ BEGIN
     END IF;
     -- And does anything elsewhere need what the next step down will drop?
     BEGIN
-        DROP FUNCTION fencing.stamp(text, bigint, interval), fencing.issue(text);
+        DROP FUNCTION fencing.stamp(text, bigint, interval), fencing.issue_after(text, bigint), fencing.issue(text);
         DROP TABLE fencing.origin, fencing.known_resource, fencing.resource;
         DROP FUNCTION fencing.epoch(), fencing.chosen_epoch();
         DROP SEQUENCE fencing.token;

@@ -4,6 +4,8 @@ import (
 	"context"
 	"sync/atomic"
 	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockerr"
 )
 
 // attempt asks Redis once for the lock. Without a lease and without an error another
@@ -41,7 +43,7 @@ func (l *Leaser) attempt(ctx context.Context, resource string, k keys) (lease *L
 	case r := <-answers:
 		return l.granted(resource, k, owner, sent, r.grantAnswer, r.err)
 	case <-ctx.Done():
-		err = ended(ctx)
+		err = lockerr.Ended(ctx)
 	case <-l.closing:
 		err = ErrClosed
 	}

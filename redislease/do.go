@@ -6,6 +6,7 @@ import (
 
 	"github.com/pgadvisory/pgadvisory/internal/critical"
 	"github.com/pgadvisory/pgadvisory/internal/election"
+	"github.com/pgadvisory/pgadvisory/internal/lockerr"
 )
 
 // Do waits for the lock as [Leaser.Lock] does, calls fn while holding it and unlocks
@@ -49,7 +50,7 @@ func (l *Leaser) Lead(ctx context.Context, resource string, fn func(context.Cont
 		Lock:      func(ctx context.Context) (*Lease, error) { return l.Lock(ctx, resource) },
 		IsPassing: func(err error, _ bool) bool { return isPassing(err) },
 		Closing:   l.closing,
-		Ended:     func(ctx context.Context) error { return wrap("lead", resource, ended(ctx)) },
+		Ended:     func(ctx context.Context) error { return wrap("lead", resource, lockerr.Ended(ctx)) },
 	}
 	return campaign.Run(ctx, fn)
 }

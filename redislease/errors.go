@@ -1,7 +1,6 @@
 package redislease
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -125,14 +124,6 @@ func unavailable(err error) error {
 func isPassing(err error) bool {
 	return !errors.Is(err, ErrClosed) && !errors.Is(err, ErrInvalidResource) && !errors.Is(err, redis.ErrClosed) &&
 		!redis.IsPermissionError(err) && !redis.IsAuthError(err)
-}
-
-// ended is ctx's error, with its cause where that says more.
-func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
-		return fmt.Errorf("%w: %w", ctx.Err(), cause)
-	}
-	return ctx.Err()
 }
 
 // errTooLate is an answer that grants a lease which is over.

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockerr"
 )
 
 // Leaser takes locks in Redis. It is safe for concurrent use. Once it was used it
@@ -137,7 +139,7 @@ var errHeldElsewhere = fmt.Errorf("%w: another holds it", ErrNotAcquired)
 // check says what stands against a call before Redis is asked.
 func (l *Leaser) check(ctx context.Context, resource string) (keys, error) {
 	if ctx.Err() != nil {
-		return keys{}, ended(ctx)
+		return keys{}, lockerr.Ended(ctx)
 	}
 	select {
 	case <-l.closing:
@@ -176,7 +178,7 @@ func (l *Leaser) Close(ctx context.Context) error {
 	case err := <-done:
 		return err
 	case <-ctx.Done():
-		return fmt.Errorf("%sclose: %w", prefix, ended(ctx))
+		return fmt.Errorf("%sclose: %w", prefix, lockerr.Ended(ctx))
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"context"
 	"slices"
 	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockerr"
 )
 
 // batch is how many leases one round trip renews or releases at most.
@@ -111,5 +113,5 @@ func (k *keeper) check(ctx context.Context, lease *Lease) error {
 		}
 	case <-ctx.Done():
 	}
-	return ended(ctx)
+	return lockerr.Ended(ctx)
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockerr"
 )
 
 // line is the calls of this process that wait for one lock, in the order in which
@@ -35,7 +37,7 @@ func (l *Leaser) wait(ctx context.Context, resource string, k keys) (*Lease, err
 	select {
 	case <-w.turn:
 	case <-ctx.Done():
-		return nil, ended(ctx)
+		return nil, lockerr.Ended(ctx)
 	case <-l.closing:
 		return nil, ErrClosed
 	}
@@ -77,7 +79,7 @@ func (l *Leaser) untilWorthIt(ctx context.Context, ln *line) error {
 	case <-ln.signal:
 	case <-timer.C:
 	case <-ctx.Done():
-		return ended(ctx)
+		return lockerr.Ended(ctx)
 	case <-l.closing:
 		return ErrClosed
 	}

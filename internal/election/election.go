@@ -115,3 +115,17 @@ func Backoff(failures int, jitter float64) time.Duration {
 	pause := min(shortestPause<<doublings, longestPause)
 	return pause - time.Duration(jitter*float64(pause/2))
 }
+
+// PassesSQLState reports whether an error with that SQLSTATE may be gone the next time:
+// not one of a login, a name or a privilege, or of what the server can't do.
+func PassesSQLState(code string) bool {
+	if len(code) < 2 {
+		return true
+	}
+	switch code[:2] {
+	case "0A", "28", "3D", "3F", "42":
+		return false
+	default:
+		return true
+	}
+}

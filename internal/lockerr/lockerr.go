@@ -3,7 +3,11 @@
 // exports them; package redislease has errors of its own text that match them.
 package lockerr
 
-import "errors"
+import (
+	"context"
+	"errors"
+	"fmt"
+)
 
 // The comments are those of package advisory.
 var (
@@ -13,3 +17,11 @@ var (
 	NotOwner    = errors.New("advisory: not the owner of the lock")
 	Closed      = errors.New("advisory: closed")
 )
+
+// Ended is the error of a context that has ended, with its cause where that says more.
+func Ended(ctx context.Context) error {
+	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
+		return fmt.Errorf("%w: %w", ctx.Err(), cause)
+	}
+	return ctx.Err()
+}

@@ -89,7 +89,7 @@ func (r *runner) try(ctx context.Context, fencer *fencing.Fencer) (h held, err e
 		var lease *fencing.Lease
 		if lease, err = lock(ctx, r.name); err == nil {
 			token := strconv.FormatInt(int64(lease.Token()), 10)
-			h.lock, h.what = lease.Lock, h.what+" with token "+token
+			h.lock, h.what = lease.AdvisoryLock(), h.what+" with token "+token
 			h.env = []string{"PGADVISORY_RESOURCE=" + r.name, "PGADVISORY_TOKEN=" + token}
 		}
 	case r.options.limit > 0 && noWait:
