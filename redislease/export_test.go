@@ -13,3 +13,13 @@ func KeysOf(prefix string, counters int, resource string) (lock, counter string,
 	k, err := keysOf(prefix, counters, resource)
 	return k.lock, k.counter, err
 }
+
+// Waiting is how many calls of this process wait for a lock.
+func Waiting(l *Leaser, lock string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if ln := l.lines[lock]; ln != nil {
+		return len(ln.waiters)
+	}
+	return 0
+}

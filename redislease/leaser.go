@@ -69,6 +69,7 @@ func clone(client redis.UniversalClient) redis.UniversalClient {
 		options.MinIdleConns = 0
 		options.AutoPipelineOptions = nil
 		options.ClientSideCache, options.ClientSideCacheConfig = nil, nil
+		options.PushNotificationProcessor = nil // can't be shared
 		if options.MaintNotificationsConfig != nil {
 			notifications := *options.MaintNotificationsConfig
 			options.MaintNotificationsConfig = &notifications
@@ -79,6 +80,7 @@ func clone(client redis.UniversalClient) redis.UniversalClient {
 		options.MaxRetries = -1
 		options.ContextTimeoutEnabled = true
 		options.MinIdleConns = 0
+		options.PushNotificationProcessor = nil
 		if options.MaintNotificationsConfig != nil {
 			notifications := *options.MaintNotificationsConfig
 			options.MaintNotificationsConfig = &notifications
