@@ -58,7 +58,7 @@ var (
 
 	// ErrInvalidKey is returned by the locking methods for a Key that can't
 	// name a lock.
-	ErrInvalidKey = errors.New("advisory: invalid key")
+	ErrInvalidKey = lockerr.InvalidKey
 
 	// ErrClosed is returned by the locking methods once [Locker.Close] was
 	// called, also to those that were waiting then, and by those of a Session

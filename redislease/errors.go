@@ -12,7 +12,8 @@ import (
 )
 
 // Test for these with errors.Is: they come wrapped with the resource and the cause.
-// The first five also match those of package advisory with the same names.
+// The first five also match those of package advisory with the same names, and
+// ErrInvalidResource its ErrInvalidKey.
 var (
 	// ErrNotAcquired is returned by TryLock and TryDo when another holds the lock.
 	ErrNotAcquired error = &sentinel{"redislease: not acquired", lockerr.NotAcquired}
@@ -39,7 +40,7 @@ var (
 
 	// ErrInvalidResource is returned by the locking methods for a name that can't be
 	// one.
-	ErrInvalidResource = errors.New("redislease: invalid resource")
+	ErrInvalidResource error = &sentinel{"redislease: invalid resource", lockerr.InvalidKey}
 
 	// ErrStale is matched by every [StaleError].
 	ErrStale = errors.New("redislease: stale token")

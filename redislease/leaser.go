@@ -70,10 +70,7 @@ func clone(client redis.UniversalClient) redis.UniversalClient {
 		options.AutoPipelineOptions = nil
 		options.ClientSideCache, options.ClientSideCacheConfig = nil, nil
 		options.PushNotificationProcessor = nil // can't be shared
-		if options.MaintNotificationsConfig != nil {
-			notifications := *options.MaintNotificationsConfig
-			options.MaintNotificationsConfig = &notifications
-		}
+		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return redis.NewClient(&options)
 	case *redis.ClusterClient:
 		options := *client.Options()
@@ -81,10 +78,7 @@ func clone(client redis.UniversalClient) redis.UniversalClient {
 		options.ContextTimeoutEnabled = true
 		options.MinIdleConns = 0
 		options.PushNotificationProcessor = nil
-		if options.MaintNotificationsConfig != nil {
-			notifications := *options.MaintNotificationsConfig
-			options.MaintNotificationsConfig = &notifications
-		}
+		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
 		return redis.NewClusterClient(&options)
 	default:
 		return client

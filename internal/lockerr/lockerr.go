@@ -14,6 +14,7 @@ var (
 	NotAcquired = errors.New("advisory: not acquired")
 	Unlocked    = errors.New("advisory: unlocked")
 	Lost        = errors.New("advisory: lock lost")
+	InvalidKey  = errors.New("advisory: invalid key")
 	NotOwner    = errors.New("advisory: not the owner of the lock")
 	Closed      = errors.New("advisory: closed")
 )

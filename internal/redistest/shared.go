@@ -53,15 +53,14 @@ func URL(t testing.TB) string {
 	return shared.url
 }
 
-// Main is what a package's TestMain consists of: it runs the tests, stops the
-// shared server if a test had it started, and looks for goroutines that are left.
+// Main is what a package's TestMain consists of, where no test needs PostgreSQL: it runs
+// the tests, stops the shared server if a test had it started, and looks for goroutines
+// that are left.
 func Main(m *testing.M) {
 	code := m.Run()
-	if shared.stop != nil {
-		if err := shared.stop(); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			code = max(code, 1)
-		}
+	if err := stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = max(code, 1)
 	}
 	// A test that failed may well have left goroutines. They are not the news.
 	if code == 0 {
@@ -71,6 +70,20 @@ func Main(m *testing.M) {
 		}
 	}
 	os.Exit(code)
+}
+
+// Tidy stops the shared server, for pgtest.Main.
+func Tidy() {
+	if err := stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+	}
+}
+
+func stop() error {
+	if shared.stop == nil {
+		return nil
+	}
+	return shared.stop()
 }
 
 // find returns the URL of the first server that can be had.
