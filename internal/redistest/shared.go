@@ -45,7 +45,7 @@ func URL(t testing.TB) string {
 	t.Helper()
 	shared.once.Do(func() {
 		// Not a test's context: the server is not that test's.
-		shared.url, shared.stop, shared.err = find(context.Background())
+		shared.url, shared.stop, shared.err = Find(context.Background())
 	})
 	if shared.err != nil {
 		t.Fatal(shared.err)
@@ -86,8 +86,9 @@ func stop() error {
 	return shared.stop()
 }
 
-// find returns the URL of the first server that can be had.
-func find(ctx context.Context) (url string, stop func() error, err error) {
+// Find returns the URL of the first server that can be had, and what stops it; for what
+// is not a test.
+func Find(ctx context.Context) (url string, stop func() error, err error) {
 	forced := os.Getenv(envProvider)
 	if url := os.Getenv(envURL); url != "" && (forced == "" || forced == "url") {
 		return url, func() error { return nil }, nil
@@ -102,7 +103,6 @@ func find(ctx context.Context) (url string, stop func() error, err error) {
 		}
 		url, stop, err := p.start(ctx)
 		if err == nil {
-			fmt.Fprintf(os.Stderr, "redistest: Redis from %s\n", p.name)
 			return url, stop, nil
 		}
 		failed = errors.Join(failed, fmt.Errorf("%s: %w", p.name, err))
