@@ -5,14 +5,18 @@ go 1.26.0
 // As in otel: v0.0.0 stands for the tree that this module is part of.
 replace github.com/pgadvisory/pgadvisory => ../
 
+replace github.com/pgadvisory/pgadvisory/redislease => ../redislease
+
 require (
 	github.com/bsm/redislock v0.9.4
 	github.com/go-redsync/redsync/v4 v4.18.1
 	github.com/jackc/pgx/v5 v5.13.0
 	github.com/pgadvisory/pgadvisory v0.0.0
+	github.com/pgadvisory/pgadvisory/redislease v0.0.0
 	github.com/pressly/goose/v3 v3.30.1
 	github.com/redis/go-redis/v9 v9.23.0
 	golang.org/x/perf v0.0.0-20260908200009-22c9c6c9d4da
+	golang.org/x/sys v0.50.0
 	gonum.org/v1/plot v0.17.0
 )
 
@@ -87,6 +91,5 @@ require (
 	golang.org/x/crypto v0.58.0 // indirect
 	golang.org/x/image v0.46.0 // indirect
 	golang.org/x/sync v0.25.0 // indirect
-	golang.org/x/sys v0.50.0 // indirect
 	golang.org/x/text v0.44.0 // indirect
 )

@@ -35,6 +35,7 @@ func BenchmarkTryLock(b *testing.B) {
 	conn.Release()
 	run(b, "database/sql", sqlConn(sqlDB(b, p, 2)))
 	run(b, "goose", gooseLocker(b, sqlDB(b, p, 2)))
+	run(b, "redislease", leaserLock(b, rd))
 	run(b, "redislock", bsmLock(rd))
 	run(b, "redsync", redsyncLock(rd))
 }

@@ -101,11 +101,10 @@ func Translate(err error) error {
 	return err
 }
 
-// isNotInstalled: no such schema, or no such function or table in it.
+// isNotInstalled: no such schema, or no such function in it.
 func isNotInstalled(err *pgconn.PgError) bool {
-	const noSchema, noFunction, noTable = "3F000", "42883", "42P01"
-	return err.Code == noTable && strings.Contains(err.Message, `"fencing.`) ||
-		err.Code == noSchema && strings.Contains(err.Message, `"fencing"`) ||
+	const noSchema, noFunction = "3F000", "42883"
+	return err.Code == noSchema && strings.Contains(err.Message, `"fencing"`) ||
 		err.Code == noFunction && strings.Contains(err.Message, " fencing.")
 }
 

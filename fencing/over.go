@@ -139,9 +139,15 @@ func (o *over[H]) draw(ctx context.Context, h H, resource string, seen Token, wa
 	}
 }
 
+// noTable is the SQLSTATE of a query of a table that is not there.
+const noTable = "42P01"
+
 // mark is the token that was drawn last, or 0.
 func (o *over[H]) mark(ctx context.Context, resource string) (mark Token, err error) {
 	err = one(ctx, o.db, &mark, markSQL, resource)
+	if pgErr, ok := errors.AsType[*pgconn.PgError](err); ok && pgErr.Code == noTable {
+		err = fmt.Errorf("%w: run migrations.Up: %w", ErrNotInstalled, err)
+	}
 	return mark, err
 }
 

@@ -1,0 +1,63 @@
+package bench_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sys/unix"
+
+	"github.com/pgadvisory/pgadvisory/redislease"
+)
+
+func leaser(b *testing.B, client *redis.Client, config *redislease.Config) *redislease.Leaser {
+	b.Helper()
+	l := must(redislease.New(client, config))(b)
+	b.Cleanup(func() { check(b, l.Close(context.Background())) })
+	return l
+}
+
+func leaserLock(b *testing.B, client *redis.Client) cycle {
+	b.Helper()
+	l := leaser(b, client, &redislease.Config{TTL: ttl})
+	return func(ctx context.Context, id int64) error {
+		held, err := l.TryLock(ctx, redisKey(id))
+		if err != nil {
+			return err
+		}
+		return held.Unlock(ctx)
+	}
+}
+
+// BenchmarkRenew is what it costs to hold a thousand leases with the default TTL: an
+// operation is one round of renewals, of which there is one in 5 s. It reports the part
+// of a CPU that this process uses for that.
+func BenchmarkRenew(b *testing.B) {
+	const leases, ttl, perTTL = 1000, 3 * time.Second, 3
+	l := leaser(b, startRedis(b), &redislease.Config{TTL: ttl})
+	held := make([]*redislease.Lease, leases)
+	for i := range held {
+		held[i] = must(l.TryLock(b.Context(), fmt.Sprint(i)))(b)
+	}
+	before := used(b)
+	rounds := 0
+	for b.Loop() {
+		<-time.After(ttl / perTTL)
+		rounds++
+	}
+	const usual = 15 * time.Second / perTTL
+	b.ReportMetric(float64(used(b)-before)/float64(rounds)/float64(usual)*100, "%cpu")
+	for _, lease := range held {
+		check(b, lease.Err())
+	}
+}
+
+// used is the time that this process has had of all CPUs.
+func used(b *testing.B) time.Duration {
+	b.Helper()
+	var u unix.Rusage
+	check(b, unix.Getrusage(unix.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
