@@ -16,7 +16,13 @@ import (
 
 const program = "pgadvisory"
 
-func TestMain(m *testing.M) { pgtest.Main(m, built.remove) }
+func TestMain(m *testing.M) {
+	if help := helpers[os.Getenv(helperVar)]; help != nil {
+		help(os.Args[1:])
+		return
+	}
+	pgtest.Main(m, built.remove)
+}
 
 // built is the program, built by the first test that runs it: with the race
 // detector if the tests have it, and otherwise as users get it.

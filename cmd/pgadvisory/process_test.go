@@ -54,9 +54,15 @@ func start(t *testing.T, dsn string, args ...string) *process {
 
 func startWith(t *testing.T, env []string, args ...string) *process {
 	t.Helper()
+	return startCommand(t, func(cmd *exec.Cmd) { cmd.Env = env }, args...)
+}
+
+// startCommand is start with a command that was prepared.
+func startCommand(t *testing.T, prepare func(*exec.Cmd), args ...string) *process {
+	t.Helper()
 	p := &process{t: t, done: make(chan struct{})}
 	p.cmd = exec.Command(filepath.Join(binDir(t), program), args...)
-	p.cmd.Env = env
+	prepare(p.cmd)
 	p.cmd.Stdout, p.cmd.Stderr = &p.stdout, &p.stderr
 	// What outlives the command shall not keep its output open for ever.
 	p.cmd.WaitDelay = limit
@@ -103,6 +109,12 @@ func (p *process) waitFor(line string) {
 	eventually(p.t, "the line "+line, func() bool {
 		return strings.Contains("\n"+p.stdout.String(), "\n"+line+"\n")
 	})
+}
+
+// says returns once stderr has a text.
+func (p *process) says(text string) {
+	p.t.Helper()
+	eventually(p.t, text, func() bool { return strings.Contains(p.stderr.String(), text) })
 }
 
 // ends waits for the process and wants its status.

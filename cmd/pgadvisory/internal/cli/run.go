@@ -50,8 +50,13 @@ SIGNALS
 
   If pgadvisory is killed with SIGKILL, or crashes, the process group gets
   SIGKILL at the same time. What the command leaves running in its process group
-  when it ends gets SIGTERM, and SIGKILL after --grace, before the lock is freed.
-  What leaves the process group, as daemons do by setsid, is not followed.
+  when it ends gets SIGTERM, and SIGKILL after --grace. Both come before the lock
+  is freed. What leaves the process group, as daemons do by setsid, is not
+  followed.
+
+  A process that has become another user's, as with sudo, can't be signalled
+  unless root runs pgadvisory. On Linux the lock then stays held until that
+  process has ended by itself.
 
   On Windows there is no SIGTERM: the command and what it has started are
   terminated at once.`

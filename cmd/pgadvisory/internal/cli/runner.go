@@ -7,11 +7,15 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/connect"
 	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/supervise"
 )
 
@@ -25,6 +29,7 @@ type runner struct {
 
 	signals *supervise.Signals
 	locker  *advisory.Locker
+	conn    atomic.Pointer[syscall.Conn] // that of the pool, which has one
 }
 
 // run takes these steps, of which the first are done while the next is under way:
@@ -55,6 +60,10 @@ func (r *runner) run(parent context.Context) error {
 	defer r.closeLocker()
 	r.tell("holding %s after %v", h.what, time.Since(start).Round(time.Millisecond))
 
+	if err := group.Hold(*r.conn.Load()); err != nil {
+		_ = h.lock.Unlock(parent)
+		return &failure{code: exitSystem, err: err}
+	}
 	stopMarking := r.mark(h.lock)
 	result, startCode, startErr := group.Run(supervise.Command{
 		Path: path, Args: r.command, Env: append(os.Environ(), h.env...),
@@ -92,7 +101,7 @@ func (r *runner) grant(parent context.Context) (held, *pgxpool.Pool, error) {
 	// Ends when the lock is granted, or soon after ctx has.
 	go func() {
 		var a answer
-		if pool, a.err = r.app.open(ctx); a.err == nil {
+		if pool, a.err = r.open(ctx); a.err == nil {
 			a.held, a.err = r.acquire(ctx, pool)
 		}
 		granted <- a
@@ -121,6 +130,22 @@ func (r *runner) grant(parent context.Context) (held, *pgxpool.Pool, error) {
 		r.closeLocker()
 	}
 	return a.held, pool, a.err
+}
+
+// open connects, and remembers the connection for the watchdog.
+func (r *runner) open(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := connect.Config(r.app.dsn)
+	if err != nil {
+		return nil, err
+	}
+	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		socket, err := connect.Socket(conn.PgConn().Conn())
+		if err == nil {
+			r.conn.Store(&socket)
+		}
+		return err
+	}
+	return connect.Open(ctx, config)
 }
 
 // closeLocker waits until the server has taken back what a wait that was given up

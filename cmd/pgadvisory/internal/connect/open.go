@@ -2,6 +2,10 @@ package connect
 
 import (
 	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"syscall"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 )
@@ -19,4 +23,16 @@ func Open(ctx context.Context, config *pgxpool.Config) (*pgxpool.Pool, error) {
 	}
 	conn.Release()
 	return pool, nil
+}
+
+// Socket is what a connection is made on, below TLS.
+func Socket(conn net.Conn) (syscall.Conn, error) {
+	if secured, ok := conn.(*tls.Conn); ok {
+		conn = secured.NetConn()
+	}
+	socket, ok := conn.(syscall.Conn)
+	if !ok {
+		return nil, fmt.Errorf("a connection of the type %T has no socket", conn)
+	}
+	return socket, nil
 }

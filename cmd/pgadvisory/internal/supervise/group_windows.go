@@ -71,6 +71,9 @@ func NewGroup() (*Group, error) {
 // closes the job.
 func (g *Group) Close() {}
 
+// Hold does nothing: all in the job end with this process.
+func (g *Group) Hold(syscall.Conn) error { return nil }
+
 // Run runs a command in the job and returns when it has ended, and all that it
 // left there. When lost is closed first, it ends the command. An error means that
 // the command was not started; code is as with [Find].

@@ -14,6 +14,8 @@ import (
 const (
 	// pollInterval is how often it is looked who is left in the group.
 	pollInterval = 5 * time.Millisecond
+	// slowPollInterval is how often after a while.
+	slowPollInterval = 100 * time.Millisecond
 	// killLimit bounds the wait for those who got SIGKILL: the kernel may keep
 	// one that waits for a disk or a network file system.
 	killLimit = 5 * time.Second
@@ -30,9 +32,12 @@ type run struct {
 	status  syscall.WaitStatus
 
 	terminal terminal
-	deadline *time.Timer // for SIGKILL; nil unless the group was told to end
-	killed   bool        // the group got SIGKILL; the deadline is for giving up now
-	left     bool        // the watchdog has left the group
+	ending   bool         // the group was told to end
+	killed   bool         // the group got SIGKILL; the deadline is for giving up now
+	deadline *time.Timer  // for SIGKILL, or for giving up; nil if there is none
+	asked    bool         // the watchdog was asked to leave the group
+	left     bool         // it has
+	refusing map[int]bool // who was told of that this process may not signal them
 
 	interrupted bool // this process got SIGINT
 	result      Result
@@ -99,12 +104,22 @@ func (r *run) wait(signals, children <-chan os.Signal, lost <-chan struct{}) {
 		case <-children:
 		case <-lost:
 			lost, r.result.Lost = nil, true
-			r.command.Log(fmt.Sprintf("the lock is lost: the command gets SIGTERM, and SIGKILL in %v", r.command.Grace))
+			if refuses(r.child) {
+				r.command.Log("the lock is lost")
+			} else {
+				r.command.Log(fmt.Sprintf("the lock is lost: the command gets SIGTERM, and SIGKILL in %v", r.command.Grace))
+			}
 			r.endGroup()
 		case <-r.due():
-			if stuck = r.killed; !stuck {
-				r.command.Log("the command gets SIGKILL")
+			switch {
+			case !r.killed:
+				if !refuses(r.child) {
+					r.command.Log("the command gets SIGKILL")
+				}
 				r.killGroup()
+			case r.awaitsRefused():
+			default:
+				stuck = true
 			}
 		}
 	}
@@ -147,61 +162,4 @@ func (r *run) reap() {
 			}
 		}
 	}
-}
-
-// empty ends what the command has left in its group, so that nobody works
-// without the lock once that is given back.
-func (r *run) empty(signals <-chan os.Signal) {
-	if !r.group.gone && !r.killed {
-		if r.group.order(leave) == nil && r.group.expect(leave) == nil {
-			r.left = true
-		} else {
-			r.killGroup() // can't tell who is left
-		}
-	}
-	for told := r.deadline != nil; r.occupied(); r.reap() {
-		if !told {
-			told = true
-			r.command.Log("the command has left processes behind: they get SIGTERM, and SIGKILL in " + r.command.Grace.String())
-			r.endGroup()
-		}
-		select {
-		case <-time.After(pollInterval):
-		case sig := <-signals:
-			r.forward(sig)
-		case <-r.due():
-			if r.killed {
-				r.command.Log("what the command has left does not end by SIGKILL; not waiting any longer")
-				return
-			}
-			r.killGroup()
-		}
-	}
-}
-
-// occupied reports whether anybody is in the group. The watchdog has left it, or
-// gets SIGKILL with it and is reaped.
-func (r *run) occupied() bool {
-	return !r.left && !r.group.gone || syscall.Kill(-r.group.id, 0) == nil
-}
-
-// endGroup tells all to end, also those that are stopped, and sets the deadline.
-func (r *run) endGroup() {
-	r.signalGroup(syscall.SIGTERM)
-	r.signalGroup(syscall.SIGCONT)
-	r.deadline = time.NewTimer(r.command.Grace)
-}
-
-func (r *run) killGroup() {
-	r.signalGroup(syscall.SIGKILL)
-	r.killed = true
-	r.deadline = time.NewTimer(killLimit)
-}
-
-// due is told when the deadline has come.
-func (r *run) due() <-chan time.Time {
-	if r.deadline == nil {
-		return nil
-	}
-	return r.deadline.C
 }

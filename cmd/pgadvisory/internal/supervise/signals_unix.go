@@ -5,6 +5,7 @@ package supervise
 import (
 	"os"
 	"os/signal"
+	"slices"
 	"syscall"
 	"time"
 )
@@ -85,6 +86,9 @@ func (r *run) forward(sig os.Signal) {
 			r.interrupted = true
 		}
 		r.signalGroup(n)
+		if slices.Contains(terminating, sig) {
+			r.tellRefused()
+		}
 	}
 }
 

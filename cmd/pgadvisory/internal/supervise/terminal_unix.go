@@ -61,7 +61,7 @@ func (t *terminal) move(from, to int) bool {
 // stopped does what is to be done when the command was stopped.
 func (r *run) stopped(by syscall.Signal) {
 	switch {
-	case r.deadline != nil:
+	case r.ending:
 		r.signalGroup(syscall.SIGCONT) // it is to end
 	case by == syscall.SIGTTIN || by == syscall.SIGTTOU:
 		if r.lend() {

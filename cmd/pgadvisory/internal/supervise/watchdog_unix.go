@@ -3,7 +3,8 @@
 package supervise
 
 import (
-	"fmt"
+	"errors"
+	"net"
 	"os"
 	"os/signal"
 	"syscall"
@@ -16,14 +17,17 @@ const (
 	// watchdogName is what process lists show. It is not the command's own, so
 	// that who kills pgadvisory by its name doesn't kill the watchdog first.
 	watchdogName = "pg-adv-watchdog"
-
-	watchdogLimit = 10 * time.Second
+	// orders is the watchdog's end of the socket pair.
+	orders = 3
+	// sweepInterval is how often, at most, a watchdog looks for what it can't kill.
+	sweepInterval = time.Second
 )
 
-// The words on the pipes to and from the watchdog, a byte each.
+// The words between this process and the watchdog, a byte each.
 const (
 	ready = 'r' // from it: signals don't end it
 	leave = 'l' // to it, and back: it leaves the group, so that it can be seen who is left
+	hold  = 'h' // to it, with a file descriptor: it keeps this connection open until its end
 )
 
 // Main plays the watchdog if this process was started as one, and exits then. It
@@ -34,118 +38,96 @@ func Main() {
 	}
 	signal.Ignore() // whatever the group is sent
 	nameProcess(watchdogName)
-	watch(os.NewFile(3, "orders"), os.NewFile(4, "answers"), os.Getpid(), os.Getppid())
+	w := &watchdog{group: os.Getpid(), held: -1}
+	w.home, _ = syscall.Getpgid(os.Getppid())
+	if conn, err := unixConn(orders); err == nil {
+		w.serve(conn)
+	}
+	w.end()
 	os.Exit(0)
 }
 
-// watch waits for the end of parent, which has the other ends of both pipes.
-func watch(orders, answers *os.File, group, parent int) {
-	answer := func(word byte) { _, _ = answers.Write([]byte{word}) }
+// watchdog leads a group and ends it when this process has ended.
+type watchdog struct {
+	group int
+	home  int // the group of the process that has started it
+	held  int // a connection's file descriptor, or -1
+}
+
+// serve returns when the other end of conn was closed, which the kernel does when
+// that process ends.
+func (w *watchdog) serve(conn *net.UnixConn) {
+	answer := func(word byte) { _, _ = conn.Write([]byte{word}) }
 	answer(ready)
-	word := make([]byte, 1)
+	word, rights := make([]byte, 1), make([]byte, syscall.CmsgSpace(4))
 	for {
-		switch n, _ := orders.Read(word); {
-		case n == 0:
-			_ = syscall.Kill(-group, syscall.SIGKILL)
+		n, rightsLen, _, _, err := conn.ReadMsgUnix(word, rights)
+		switch {
+		case err != nil || n == 0:
 			return
-		case word[0] == leave:
-			if pgid, err := syscall.Getpgid(parent); err != nil || syscall.Setpgid(0, pgid) != nil {
-				answer('?')
-				continue
-			}
+		case word[0] == hold:
+			w.hold(rights[:rightsLen])
+		case word[0] == leave && w.leave():
 			answer(leave)
+		default:
+			answer('?')
 		}
 	}
 }
 
-// Group is a process group with a watchdog. It is for one Run.
-type Group struct {
-	id      int // of the group, and of the watchdog
-	orders  *os.File
-	answers *os.File
-	gone    bool // the watchdog has ended and was reaped
-}
-
-// NewGroup starts the watchdog. The caller must close the Group.
-func NewGroup() (*Group, error) {
-	g, err := startWatchdog()
-	if err != nil {
-		return nil, fmt.Errorf("start the watchdog: %w", err)
+// hold keeps a connection open, in the place of one that it held before. While
+// it is open the server does not free the lock.
+func (w *watchdog) hold(rights []byte) {
+	messages, err := syscall.ParseSocketControlMessage(rights)
+	if err != nil || len(messages) == 0 {
+		return
 	}
-	return g, nil
+	fds, err := syscall.ParseUnixRights(&messages[0])
+	if err != nil || len(fds) == 0 {
+		return
+	}
+	if w.held >= 0 {
+		_ = syscall.Close(w.held)
+	}
+	w.held = fds[0]
 }
 
-func startWatchdog() (*Group, error) {
-	self, err := selfPath()
+// leave moves the watchdog to the group that it came from. There may be none: a
+// process whose group is in another PID namespace sees it as 0.
+func (w *watchdog) leave() bool { return w.home > 0 && syscall.Setpgid(0, w.home) == nil }
+
+// end kills the group, and returns when nobody is left in it. Who has changed its
+// user ids can't be killed: the connection, and with it the lock, is held until
+// that one has ended by itself.
+func (w *watchdog) end() {
+	if w.leave() {
+		_ = syscall.Kill(-w.group, syscall.SIGKILL)
+	}
+	for pause := pollInterval; ; pause = min(2*pause, sweepInterval) {
+		left, ok := members(w.group, os.Getpid())
+		if !ok || len(left) == 0 {
+			break
+		}
+		for _, m := range left {
+			m.kill(w.group)
+		}
+		<-time.After(pause)
+	}
+	_ = syscall.Kill(-w.group, syscall.SIGKILL) // this process too, if it could not leave
+}
+
+// unixConn makes a connection of a socket, whose number is used up.
+func unixConn(fd int) (*net.UnixConn, error) {
+	file := os.NewFile(uintptr(fd), "watchdog")
+	defer func() { _ = file.Close() }()
+	conn, err := net.FileConn(file)
 	if err != nil {
 		return nil, err
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return nil, err
+	unix, ok := conn.(*net.UnixConn)
+	if !ok {
+		_ = conn.Close()
+		return nil, errors.New("not a Unix socket")
 	}
-	defer func() { _ = null.Close() }()
-	ordersIn, orders, err := os.Pipe()
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = ordersIn.Close() }()
-	answers, answersOut, err := os.Pipe()
-	if err != nil {
-		_ = orders.Close()
-		return nil, err
-	}
-	defer func() { _ = answersOut.Close() }()
-	pid, err := syscall.ForkExec(self, []string{watchdogName}, &syscall.ProcAttr{
-		Dir:   "/",
-		Env:   []string{watchdogVar + "=1"},
-		Files: []uintptr{null.Fd(), null.Fd(), null.Fd(), ordersIn.Fd(), answersOut.Fd()},
-		Sys:   &syscall.SysProcAttr{Setpgid: true},
-	})
-	if err != nil {
-		_, _ = orders.Close(), answers.Close()
-		return nil, err
-	}
-	return &Group{id: pid, orders: orders, answers: answers}, nil
-}
-
-// awaitReady returns once no signal but SIGKILL ends the watchdog.
-func (g *Group) awaitReady() error {
-	if err := g.expect(ready); err != nil {
-		return fmt.Errorf("the watchdog does not answer: %w", err)
-	}
-	return nil
-}
-
-func (g *Group) order(word byte) error {
-	_, err := g.orders.Write([]byte{word})
-	return err
-}
-
-func (g *Group) expect(word byte) error {
-	if err := g.answers.SetReadDeadline(time.Now().Add(watchdogLimit)); err != nil {
-		return err
-	}
-	got := make([]byte, 1)
-	if _, err := g.answers.Read(got); err != nil {
-		return err
-	}
-	if got[0] != word {
-		return fmt.Errorf("it says %q and not %q", got[0], word)
-	}
-	return nil
-}
-
-// Close kills what is in the group, ends the watchdog and returns when that is
-// gone.
-func (g *Group) Close() {
-	if !g.gone { // or else the numbers may be another's
-		_ = syscall.Kill(-g.id, syscall.SIGKILL)
-		_ = syscall.Kill(g.id, syscall.SIGKILL)
-	}
-	for !g.gone {
-		_, err := syscall.Wait4(g.id, nil, 0, nil)
-		g.gone = err != syscall.EINTR
-	}
-	_, _ = g.orders.Close(), g.answers.Close()
+	return unix, nil
 }

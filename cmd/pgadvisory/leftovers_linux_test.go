@@ -1,0 +1,223 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/stretchr/testify/require"
+)
+
+// nobody is a user without privileges.
+const nobody = 65534
+
+// helperVar tells the test binary which helper it is; see TestMain.
+const helperVar = "PGADVISORY_TEST_HELPER"
+
+// helpers are what commands do that no shell can.
+var helpers = map[string]func(args []string){
+	// becomes root for good, so that the user who has started it may not signal
+	// it, writes its process id to a file and waits until another is there.
+	"escape": func(args []string) {
+		if err := syscall.Setuid(0); err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		_ = os.WriteFile(args[0], []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644)
+		for {
+			if _, err := os.Stat(args[1]); err == nil {
+				os.Exit(0)
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+	},
+	// leaves the group, with a zombie of its own there, and waits as above.
+	"zombie": func(args []string) {
+		pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exit 0"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+		if err == nil {
+			_, err = syscall.Setsid()
+		}
+		if err != nil {
+			fmt.Println(err)
+			os.Exit(1)
+		}
+		for alive(pid) {
+			<-time.After(5 * time.Millisecond)
+		}
+		_ = os.WriteFile(args[0], []byte(strconv.Itoa(pid)+"\n"), 0o644)
+		for {
+			if _, err := os.Stat(args[1]); err == nil {
+				os.Exit(0)
+			}
+			<-time.After(5 * time.Millisecond)
+		}
+	},
+}
+
+// escapee is a command line of a helper that pgadvisory, run by nobody, may not
+// signal, and what it leads to.
+type escapee struct {
+	command []string
+	pid     func() int
+	release func()
+}
+
+func newEscapee(t *testing.T) escapee {
+	t.Helper()
+	if os.Getuid() != 0 {
+		t.Skip("only root can make a program that changes its user id")
+	}
+	folder := t.TempDir()
+	// Nobody has to find the program and what it writes.
+	for dir := folder; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
+		require.NoError(t, os.Chmod(dir, 0o755))
+	}
+	require.NoError(t, os.Chmod(binDir(t), 0o755))
+	self, err := os.ReadFile("/proc/self/exe")
+	require.NoError(t, err)
+	program := filepath.Join(folder, "escape")
+	require.NoError(t, os.WriteFile(program, self, 0o755))
+	require.NoError(t, os.Chmod(program, 0o755|os.ModeSetuid))
+	started, stop := filepath.Join(folder, "pid"), filepath.Join(folder, "stop")
+	release := func() { require.NoError(t, os.WriteFile(stop, nil, 0o644)) }
+	t.Cleanup(release)
+	return escapee{
+		command: []string{program, started, stop},
+		pid:     func() int { return readPID(t, started) },
+		release: release,
+	}
+}
+
+func readPID(t *testing.T, path string) (pid int) {
+	t.Helper()
+	eventually(t, "a process id", func() bool {
+		text, _ := os.ReadFile(path)
+		n, err := strconv.Atoi(strings.TrimSpace(string(text)))
+		pid = n
+		return err == nil && strings.HasSuffix(string(text), "\n")
+	})
+	return pid
+}
+
+// startAsNobody runs pgadvisory by a user who may not signal root's processes.
+func startAsNobody(t *testing.T, dsn, helper string, args ...string) *process {
+	t.Helper()
+	return startCommand(t, func(cmd *exec.Cmd) {
+		cmd.Env = environ(dsn, helperVar+"="+helper)
+		cmd.Dir = "/"
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	}, args...)
+}
+
+// sole is the process id of the only holder's session.
+func sole(t *testing.T, conn *pgx.Conn) (pid int) {
+	t.Helper()
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
+		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&pid))
+	return pid
+}
+
+// After a loss nothing says that a command was killed that can't be.
+func TestRun_lostLockWithACommandThatCannotBeKilled(t *testing.T) {
+	t.Parallel()
+	dsn, observer := setup(t)
+	e := newEscapee(t)
+	p := startAsNobody(t, dsn, "escape", append([]string{"run", "--grace", "50ms", "nightly", "--"}, e.command...)...)
+	pid := e.pid()
+	terminateHolders(t, observer)
+	p.says(fmt.Sprintf("process %d (escape) runs as another user, and pgadvisory may not signal it: it works on without the lock", pid))
+	p.says(fmt.Sprintf("waiting for the end of process %d (escape), which can't be killed", pid))
+	require.True(t, alive(pid))
+	e.release()
+	p.ends(79)
+	require.NotContains(t, p.stderr.String(), "SIGTERM")
+	require.NotContains(t, p.stderr.String(), "SIGKILL")
+	require.Contains(t, p.stderr.String(), "the command has ended with status 0")
+}
+
+// What the command leaves behind keeps the lock for as long as it can't be killed.
+func TestRun_keepsTheLockForWhatCannotBeKilled(t *testing.T) {
+	t.Parallel()
+	dsn, observer := setup(t)
+	e := newEscapee(t)
+	p := startAsNobody(t, dsn, "escape", append([]string{"run", "--grace", "10ms", "nightly", "--", "sh", "-c",
+		`"$@" & while ! [ -s "$2" ]; do sleep 0.01; done; exit 4`, "sh"}, e.command...)...)
+	pid := e.pid()
+	p.says("the lock stays held until that process has ended by itself")
+	p.says(fmt.Sprintf("waiting for the end of process %d (escape), which can't be killed", pid))
+	start(t, dsn, "run", "--no-wait", "nightly", "--", "true").ends(75)
+	e.release()
+	p.ends(4)
+	awaitHolders(t, observer, 0)
+}
+
+// kill -9 of pgadvisory: the watchdog keeps the session until the command has
+// ended, so that nobody else gets the lock.
+func TestRun_killedPgadvisoryKeepsTheLockForWhatCannotBeKilled(t *testing.T) {
+	t.Parallel()
+	dsn, observer := setup(t)
+	e := newEscapee(t)
+	p := startAsNobody(t, dsn, "escape", append([]string{"run", "nightly", "--"}, e.command...)...)
+	pid := e.pid()
+	session := sole(t, observer)
+	watchdog := watchdogOf(t, p)
+	p.signal(syscall.SIGKILL)
+	waiter := start(t, dsn, "run", "nightly", "--", "echo", "my turn")
+	awaitWaiter(t, observer)
+	require.Equal(t, session, sole(t, observer))
+	require.True(t, alive(pid))
+	require.True(t, alive(watchdog))
+	e.release()
+	waiter.ends(0)
+	eventually(t, "the end of the watchdog", func() bool { return !alive(watchdog) })
+}
+
+// A process that has ended, and that nobody reaps, works on nothing.
+func TestRun_aZombieInTheGroupIsNotLeft(t *testing.T) {
+	t.Parallel()
+	dsn, observer := setup(t)
+	folder := t.TempDir()
+	self, err := os.Executable()
+	require.NoError(t, err)
+	started, stop := filepath.Join(folder, "pid"), filepath.Join(folder, "stop")
+	t.Cleanup(func() { _ = os.WriteFile(stop, nil, 0o644) })
+	p := startWith(t, environ(dsn, helperVar+"=zombie"), "run", "nightly", "--", "sh", "-c",
+		`"$@" </dev/null >/dev/null 2>&1 & while ! [ -s "$2" ]; do sleep 0.01; done; exit 4`, "sh", self, started, stop)
+	p.ends(4)
+	require.Empty(t, p.stderr.String())
+	awaitHolders(t, observer, 0)
+}
+
+// As the first process of a PID namespace, as in a container, its own group may be
+// outside.
+func TestRun_firstOfAPIDNamespace(t *testing.T) {
+	t.Parallel()
+	if os.Getuid() != 0 {
+		t.Skip("only root can make a PID namespace")
+	}
+	dsn, observer := setup(t)
+	for name, flags := range map[string][]string{
+		"with its own proc":  {"--pid", "--fork", "--kill-child", "--mount-proc"},
+		"with another's":     {"--pid", "--fork", "--kill-child"},
+		"in its own session": {"--pid", "--fork", "--kill-child", "--mount-proc", "setsid", "--wait"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program := filepath.Join(binDir(t), program)
+			p := startCommand(t, func(cmd *exec.Cmd) {
+				cmd.Path, _ = exec.LookPath("unshare")
+				cmd.Args = append(append([]string{"unshare"}, flags...), append([]string{program}, cmd.Args[1:]...)...)
+				cmd.Env = environ(dsn)
+			}, "run", "--no-wait", "nightly", "--", "sh", "-c", "exit 4")
+			p.ends(4)
+			require.Empty(t, p.stderr.String())
+			awaitHolders(t, observer, 0)
+		})
+	}
+}
