@@ -26,39 +26,38 @@ var helpers = map[string]func(args []string){
 	// becomes root for good, so that the user who has started it may not signal
 	// it, writes its process id to a file and waits until another is there.
 	"escape": func(args []string) {
-		if err := syscall.Setuid(0); err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
-		_ = os.WriteFile(args[0], []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644)
-		for {
-			if _, err := os.Stat(args[1]); err == nil {
-				os.Exit(0)
-			}
-			<-time.After(5 * time.Millisecond)
-		}
+		exitIf(syscall.Setuid(0))
+		awaitRelease(args)
 	},
 	// leaves the group, with a zombie of its own there, and waits as above.
 	"zombie": func(args []string) {
 		pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exit 0"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
-		if err == nil {
-			_, err = syscall.Setsid()
-		}
-		if err != nil {
-			fmt.Println(err)
-			os.Exit(1)
-		}
+		exitIf(err)
+		_, err = syscall.Setsid()
+		exitIf(err)
 		for alive(pid) {
 			<-time.After(5 * time.Millisecond)
 		}
-		_ = os.WriteFile(args[0], []byte(strconv.Itoa(pid)+"\n"), 0o644)
-		for {
-			if _, err := os.Stat(args[1]); err == nil {
-				os.Exit(0)
-			}
-			<-time.After(5 * time.Millisecond)
-		}
+		awaitRelease(args)
 	},
+}
+
+func exitIf(err error) {
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// awaitRelease writes the process id to the first file and waits for the second.
+func awaitRelease(files []string) {
+	exitIf(os.WriteFile(files[0], []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644))
+	for {
+		if _, err := os.Stat(files[1]); err == nil {
+			return
+		}
+		<-time.After(5 * time.Millisecond)
+	}
 }
 
 // escapee is a command line of a helper that pgadvisory, run by nobody, may not
@@ -87,11 +86,20 @@ func newEscapee(t *testing.T) escapee {
 	require.NoError(t, os.Chmod(program, 0o755|os.ModeSetuid))
 	started, stop := filepath.Join(folder, "pid"), filepath.Join(folder, "stop")
 	release := func() { require.NoError(t, os.WriteFile(stop, nil, 0o644)) }
-	t.Cleanup(release)
+	t.Cleanup(func() { releaseAndWait(t, started, release) })
 	return escapee{
 		command: []string{program, started, stop},
 		pid:     func() int { return readPID(t, started) },
 		release: release,
+	}
+}
+
+// releaseAndWait returns when a helper that was started has ended.
+func releaseAndWait(t *testing.T, started string, release func()) {
+	release()
+	if _, err := os.Stat(started); err == nil {
+		pid := readPID(t, started)
+		eventually(t, "the end of a helper", func() bool { return !alive(pid) })
 	}
 }
 
@@ -187,7 +195,7 @@ func TestRun_aZombieInTheGroupIsNotLeft(t *testing.T) {
 	self, err := os.Executable()
 	require.NoError(t, err)
 	started, stop := filepath.Join(folder, "pid"), filepath.Join(folder, "stop")
-	t.Cleanup(func() { _ = os.WriteFile(stop, nil, 0o644) })
+	t.Cleanup(func() { releaseAndWait(t, started, func() { require.NoError(t, os.WriteFile(stop, nil, 0o644)) }) })
 	p := startWith(t, environ(dsn, helperVar+"=zombie"), "run", "nightly", "--", "sh", "-c",
 		`"$@" </dev/null >/dev/null 2>&1 & while ! [ -s "$2" ]; do sleep 0.01; done; exit 4`, "sh", self, started, stop)
 	p.ends(4)

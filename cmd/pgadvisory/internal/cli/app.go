@@ -125,7 +125,7 @@ func (a *app) asking(do func(ctx context.Context, cmd *cobra.Command, pool *pgxp
 func untilSignal(parent context.Context) (context.Context, func()) {
 	ctx, cancel := context.WithCancelCause(parent)
 	signals := make(chan os.Signal, 1)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	supervise.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	done := make(chan struct{})
 	// Ends when stop is called.
 	go func() {

@@ -4,7 +4,6 @@ package supervise
 
 import (
 	"fmt"
-	"os"
 	"syscall"
 	"time"
 )
@@ -12,7 +11,7 @@ import (
 // empty ends what the command has left in its group, so that nobody works
 // without the lock once that is given back. For as long as one is left that it
 // may not signal it waits.
-func (r *run) empty(signals <-chan os.Signal) {
+func (r *run) empty() {
 	r.dismiss()
 	for pause := pollInterval; r.occupied(); r.reap() {
 		if r.killed {
@@ -25,7 +24,9 @@ func (r *run) empty(signals <-chan os.Signal) {
 		select {
 		case <-time.After(pause):
 			pause = min(2*pause, slowPollInterval)
-		case sig := <-signals:
+		case sig := <-r.signals:
+			r.forward(sig)
+		case sig := <-r.others:
 			r.forward(sig)
 		case <-r.due():
 			switch {

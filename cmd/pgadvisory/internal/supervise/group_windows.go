@@ -32,6 +32,9 @@ func Listen() *Signals {
 	return s
 }
 
+// Notify is [signal.Notify].
+func Notify(c chan<- os.Signal, signals ...os.Signal) { signal.Notify(c, signals...) }
+
 // Stop ends it.
 func (s *Signals) Stop() { signal.Stop(s.C) }
 

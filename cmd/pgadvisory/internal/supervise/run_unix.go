@@ -27,6 +27,8 @@ const (
 type run struct {
 	group   *Group
 	command Command
+	signals <-chan os.Signal // by which somebody wants this process to end
+	others  <-chan os.Signal
 	child   int
 	ended   bool // child was reaped
 	status  syscall.WaitStatus
@@ -58,17 +60,19 @@ func (g *Group) Run(command Command, signals *Signals, lost <-chan struct{}) (re
 	children := make(chan os.Signal, 1)
 	signal.Notify(children, syscall.SIGCHLD)
 	defer signal.Stop(children)
-	signals.listen(forwarded)
+	others := make(chan os.Signal, 64)
+	Notify(others, forwarded...)
+	defer signal.Stop(others)
 
-	r := &run{group: g, command: command}
+	r := &run{group: g, command: command, signals: signals.C, others: others}
 	if code, err := r.start(); err != nil {
 		return Result{}, code, err
 	}
 	r.terminal.begin()
 	defer r.terminal.end(g.id)
-	r.wait(signals.C, children, lost)
+	r.wait(children, lost)
 	if r.ended {
-		r.empty(signals.C)
+		r.empty()
 	}
 	return r.result, 0, nil
 }
@@ -95,11 +99,13 @@ func (r *run) start() (code int, err error) {
 }
 
 // wait returns when the command has ended, or doesn't although it was killed.
-func (r *run) wait(signals, children <-chan os.Signal, lost <-chan struct{}) {
+func (r *run) wait(children <-chan os.Signal, lost <-chan struct{}) {
 	stuck := false
 	for r.reap(); !r.ended && !stuck; r.reap() {
 		select {
-		case sig := <-signals:
+		case sig := <-r.signals:
+			r.forward(sig)
+		case sig := <-r.others:
 			r.forward(sig)
 		case <-children:
 		case <-lost:

@@ -22,23 +22,14 @@ var terminating = []os.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, s
 var forwarded = []os.Signal{syscall.SIGUSR1, syscall.SIGUSR2, syscall.SIGWINCH, syscall.SIGTSTP, syscall.SIGCONT}
 
 // Listen takes the signals that want this process to end, instead of ending by
-// them. Those that it was started to ignore, as by nohup, stay ignored; the
-// command inherits that.
+// them. Those that it was started to ignore stay ignored, for the command too.
 func Listen() *Signals {
 	s := &Signals{C: make(chan os.Signal, 64)}
-	s.listen(terminating)
+	Notify(s.C, terminating...)
 	// A reader of stderr that has gone shall not end this process, and with it
 	// the command. To the command SIGPIPE is what it was.
-	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return s
-}
-
-func (s *Signals) listen(signals []os.Signal) {
-	for _, sig := range signals {
-		if !signal.Ignored(sig) {
-			signal.Notify(s.C, sig)
-		}
-	}
 }
 
 // Stop ends it: signals do again what they did.
