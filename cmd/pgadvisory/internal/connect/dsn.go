@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -50,9 +51,10 @@ func Config(dsn string) (*pgxpool.Config, error) {
 	if config.ConnConfig.ConnectTimeout == 0 {
 		config.ConnConfig.ConnectTimeout = timeout
 	}
-	if config.ConnConfig.RuntimeParams["application_name"] == "" {
-		config.ConnConfig.RuntimeParams["application_name"] = Application
-	}
+	params := config.ConnConfig.RuntimeParams
+	// libpq's; the server knows only the other.
+	params["application_name"] = cmp.Or(params["application_name"], params["fallback_application_name"], Application)
+	delete(params, "fallback_application_name")
 	return config, nil
 }
 

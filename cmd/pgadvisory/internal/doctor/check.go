@@ -29,7 +29,7 @@ func Check(ctx context.Context, config *pgxpool.Config, sessionPooler bool) (Rep
 	var r Report
 	pool, err := connect.Open(ctx, config)
 	if err != nil {
-		r.problem(connectFix(err), "no connection: %v", err)
+		r.problem(connectFix(err), "no connection: %v", connect.Describe(err))
 		if errors.Is(ctx.Err(), context.Canceled) {
 			return r, ctx.Err()
 		}
