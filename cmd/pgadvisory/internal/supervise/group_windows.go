@@ -44,6 +44,18 @@ func Number(sig os.Signal) int {
 	return int(n)
 }
 
+// Name is a signal's name.
+func Name(sig os.Signal) string {
+	switch sig {
+	case os.Interrupt:
+		return "SIGINT"
+	case syscall.SIGTERM:
+		return "SIGTERM"
+	default:
+		return sig.String()
+	}
+}
+
 // Raise does nothing: Windows has sent the signal to all.
 func Raise(Interrupt) {}
 
@@ -95,6 +107,7 @@ func (g *Group) Run(command Command, signals *Signals, lost <-chan struct{}) (Re
 	for ended := false; !ended; {
 		select {
 		case <-signals.C: // the command has got it as well
+			result.Asked = true
 		case <-lost:
 			lost, result.Lost = nil, true
 			command.Log("the lock is lost: the command is terminated")

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // Signals are those that this process gets, as long as it listens.
@@ -39,6 +41,14 @@ func (s *Signals) Stop() { signal.Stop(s.C) }
 func Number(sig os.Signal) int {
 	n, _ := sig.(syscall.Signal)
 	return int(n)
+}
+
+// Name is a signal's name, as in SIGTERM.
+func Name(sig os.Signal) string {
+	if n, ok := sig.(syscall.Signal); ok && unix.SignalName(n) != "" {
+		return unix.SignalName(n)
+	}
+	return sig.String()
 }
 
 // Raise ends this process by SIGINT, and with it its process group if that is to
@@ -78,6 +88,7 @@ func (r *run) forward(sig os.Signal) {
 		}
 		r.signalGroup(n)
 		if slices.Contains(terminating, sig) {
+			r.result.Asked = r.result.Asked || n != syscall.SIGHUP
 			r.tellRefused()
 		}
 	}

@@ -2,9 +2,11 @@ package supervise
 
 import (
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"time"
 )
 
@@ -27,6 +29,9 @@ type Result struct {
 	Signal os.Signal
 	// Lost says that the lock was lost before the command had ended.
 	Lost bool
+	// Asked says that this process got a signal by which somebody wants it to
+	// end: SIGINT, SIGTERM or SIGQUIT.
+	Asked bool
 	// Interrupt says to whom SIGINT is to be repeated with [Raise], if that
 	// ended the command.
 	Interrupt Interrupt
@@ -53,14 +58,41 @@ const (
 // command that is not there, 126 for one that can't be executed.
 func Find(name string) (path string, code int, err error) {
 	path, err = exec.LookPath(name)
+	var (
+		failed *exec.Error
+		why    *fs.PathError
+	)
+	if errors.As(err, &failed) && !errors.Is(err, exec.ErrNotFound) {
+		err = failed.Err
+	}
+	if errors.As(err, &why) {
+		err = why.Err
+	}
 	switch {
 	case err == nil, errors.Is(err, exec.ErrDot):
 		// What was named without a slash and found in the current folder is
 		// what execvp would run, too.
 		return path, 0, nil
-	case errors.Is(err, fs.ErrPermission):
-		return "", 126, err
-	default:
-		return "", 127, err
+	case errors.Is(err, exec.ErrNotFound) && isInPath(name):
+		return "", 126, fmt.Errorf("%s: %w", name, fs.ErrPermission)
+	case errors.Is(err, exec.ErrNotFound):
+		return "", 127, fmt.Errorf("%s: command not found", name)
+	case errors.Is(err, fs.ErrNotExist):
+		return "", 127, fmt.Errorf("%s: %w", name, err)
+	default: // a folder, a file that is not executable, a path through a file
+		return "", 126, fmt.Errorf("%s: %w", name, err)
 	}
+}
+
+// isInPath reports whether a name is in a folder of PATH, executable or not.
+func isInPath(name string) bool {
+	if name == "" {
+		return false
+	}
+	for _, folder := range filepath.SplitList(os.Getenv("PATH")) {
+		if _, err := os.Stat(filepath.Join(folder, name)); err == nil {
+			return true
+		}
+	}
+	return false
 }
