@@ -9,7 +9,6 @@ import (
 	"strings"
 	"syscall"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -17,48 +16,6 @@ import (
 
 // nobody is a user without privileges.
 const nobody = 65534
-
-// helperVar tells the test binary which helper it is; see TestMain.
-const helperVar = "PGADVISORY_TEST_HELPER"
-
-// helpers are what commands do that no shell can.
-var helpers = map[string]func(args []string){
-	// becomes root for good, so that the user who has started it may not signal
-	// it, writes its process id to a file and waits until another is there.
-	"escape": func(args []string) {
-		exitIf(syscall.Setuid(0))
-		awaitRelease(args)
-	},
-	// leaves the group, with a zombie of its own there, and waits as above.
-	"zombie": func(args []string) {
-		pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exit 0"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
-		exitIf(err)
-		_, err = syscall.Setsid()
-		exitIf(err)
-		for alive(pid) {
-			<-time.After(5 * time.Millisecond)
-		}
-		awaitRelease(args)
-	},
-}
-
-func exitIf(err error) {
-	if err != nil {
-		fmt.Println(err)
-		os.Exit(1)
-	}
-}
-
-// awaitRelease writes the process id to the first file and waits for the second.
-func awaitRelease(files []string) {
-	exitIf(os.WriteFile(files[0], []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644))
-	for {
-		if _, err := os.Stat(files[1]); err == nil {
-			return
-		}
-		<-time.After(5 * time.Millisecond)
-	}
-}
 
 // escapee is a command line of a helper that pgadvisory, run by nobody, may not
 // signal, and what it leads to.
@@ -96,6 +53,7 @@ func newEscapee(t *testing.T) escapee {
 
 // releaseAndWait returns when a helper that was started has ended.
 func releaseAndWait(t *testing.T, started string, release func()) {
+	t.Helper()
 	release()
 	if _, err := os.Stat(started); err == nil {
 		pid := readPID(t, started)
@@ -147,7 +105,7 @@ func TestRun_lostLockWithACommandThatCannotBeKilled(t *testing.T) {
 	p.ends(79)
 	require.NotContains(t, p.stderr.String(), "SIGTERM")
 	require.NotContains(t, p.stderr.String(), "SIGKILL")
-	require.Contains(t, p.stderr.String(), "the command has ended with status 0")
+	require.Contains(t, p.stderr.String(), "the command ended with status 0")
 }
 
 // What the command leaves behind keeps the lock for as long as it can't be killed.
@@ -155,8 +113,10 @@ func TestRun_keepsTheLockForWhatCannotBeKilled(t *testing.T) {
 	t.Parallel()
 	dsn, observer := setup(t)
 	e := newEscapee(t)
-	p := startAsNobody(t, dsn, "escape", append([]string{"run", "--grace", "10ms", "nightly", "--", "sh", "-c",
-		`"$@" & while ! [ -s "$2" ]; do sleep 0.01; done; exit 4`, "sh"}, e.command...)...)
+	p := startAsNobody(t, dsn, "escape", append([]string{
+		"run", "--grace", "10ms", "nightly", "--", "sh", "-c",
+		`"$@" & while ! [ -s "$2" ]; do sleep 0.01; done; exit 4`, "sh",
+	}, e.command...)...)
 	pid := e.pid()
 	p.says("the lock stays held until that process has ended by itself")
 	p.says(fmt.Sprintf("waiting for the end of process %d (escape), which can't be killed", pid))
@@ -210,13 +170,14 @@ func TestRun_firstOfAPIDNamespace(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("only root can make a PID namespace")
 	}
-	dsn, observer := setup(t)
 	for name, flags := range map[string][]string{
 		"with its own proc":  {"--pid", "--fork", "--kill-child", "--mount-proc"},
 		"with another's":     {"--pid", "--fork", "--kill-child"},
 		"in its own session": {"--pid", "--fork", "--kill-child", "--mount-proc", "setsid", "--wait"},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dsn, observer := setup(t)
 			program := filepath.Join(binDir(t), program)
 			p := startCommand(t, func(cmd *exec.Cmd) {
 				cmd.Path, _ = exec.LookPath("unshare")

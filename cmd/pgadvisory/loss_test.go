@@ -33,7 +33,7 @@ func TestRun_lostLockEndsTheWholeGroup(t *testing.T) {
 	require.Equal(t, "running\nterm\n", p.stdout.String())
 	// A heartbeat that meets the end of the session can hide what the server said.
 	require.Regexp(t, `lost \((terminated|disconnected)\)`, p.stderr.String())
-	require.Contains(t, p.stderr.String(), "the command has ended with status 0")
+	require.Contains(t, p.stderr.String(), "the command ended with status 0")
 	require.False(t, alive(pid))
 }
 
@@ -49,7 +49,7 @@ func TestRun_lostLockKillsWhoIgnoresSIGTERM(t *testing.T) {
 	terminateHolders(t, observer)
 	p.ends(79)
 	require.GreaterOrEqual(t, time.Since(begun), 300*time.Millisecond)
-	require.Contains(t, p.stderr.String(), "ended by killed")
+	require.Contains(t, p.stderr.String(), "killed by SIGKILL")
 	require.False(t, alive(pid))
 }
 
@@ -64,7 +64,7 @@ func TestRun_lostLockKillsAGrandchildThatStays(t *testing.T) {
 	pid := grandchild()
 	terminateHolders(t, observer)
 	p.ends(79)
-	require.Contains(t, p.stderr.String(), "ended by terminated")
+	require.Contains(t, p.stderr.String(), "killed by SIGTERM")
 	require.False(t, alive(pid))
 }
 
@@ -78,7 +78,7 @@ func TestRun_lostLockEndsAStoppedCommand(t *testing.T) {
 	require.NoError(t, syscall.Kill(pid, syscall.SIGSTOP))
 	terminateHolders(t, observer)
 	p.ends(79)
-	require.Contains(t, p.stderr.String(), "has ended with status 0")
+	require.Contains(t, p.stderr.String(), "ended with status 0")
 }
 
 // However the command ended: if the lock was lost before, the status says so.
@@ -159,7 +159,7 @@ func TestRun_serverRestarts(t *testing.T) {
 	p := start(t, db.DSN, "run", "nightly", "--", "sh", "-c", "trap 'exit 0' TERM; echo running; while :; do sleep 0.05; done")
 	p.waitFor("running")
 	conn := db.Conn(t)
-	waiter := start(t, db.DSN, "run", "--wait", "5s", "nightly", "--", "echo", "my turn")
+	waiter := start(t, db.DSN, "run", "--wait", "1h", "nightly", "--", "echo", "my turn")
 	awaitWaiter(t, conn)
 	require.NoError(t, conn.Close(context.Background()))
 	require.NoError(t, db.Server.Close())

@@ -23,7 +23,7 @@ import (
 )
 
 // limit bounds each wait of a test.
-const limit = 30 * time.Second
+const limit = 90 * time.Second
 
 // environ is the tests' environment without its database, and with another.
 func environ(dsn string, more ...string) []string {

@@ -36,7 +36,7 @@ func TestScripts(t *testing.T) {
 		Dir:                 "testdata/script",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		Deadline:            time.Now().Add(6 * limit),
+		Deadline:            time.Now().Add(5 * limit),
 		Setup:               setUpScript,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
 			"status": scriptStatus, "shows": scriptShows, "sql": scriptSQL, "until": scriptUntil, "pooler": scriptPooler, "standby": scriptStandby,

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"syscall"
@@ -78,6 +79,12 @@ func (s *terminal) sees(text string) {
 		}
 	}()
 	eventually(s.t, "the text "+text, func() bool { return strings.Contains(s.screen.String(), text) })
+}
+
+func (s *terminal) seesMatch(pattern string) {
+	s.t.Helper()
+	matches := regexp.MustCompile(pattern)
+	eventually(s.t, pattern, func() bool { return matches.MatchString(s.screen.String()) })
 }
 
 // A command that reads from the terminal gets it, and the shell gets it back.
@@ -157,12 +164,50 @@ func TestRun_besideAPager(t *testing.T) {
 	s.sees("pager-next\n")
 }
 
+// At any width of a terminal ls shows who waits, for how long and for whom.
+func TestLs_fitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	dsn, observer := setup(t)
+	const long = "export-of-the-customers-and-their-orders-to-the-warehouse-in-frankfurt-on-the-first-day-of-the-month"
+	for _, args := range [][]string{{long}, {"export-日本"}, {"two words"}, {"two\nlines"}, {"accounts", "invoices"}} {
+		p := start(t, dsn, append(append([]string{"run"}, args...), "--", "sh", "-c", "echo running; read line")...)
+		p.waitFor("running")
+	}
+	for range 2 {
+		start(t, dsn, "run", "two words", "--", "true")
+	}
+	eventually(t, "marks", func() bool {
+		var n int
+		require.NoError(t, observer.QueryRow(t.Context(), "SELECT count(*) FROM pg_stat_activity WHERE application_name ~ ' @[0-9]+$' AND datname = current_database()").Scan(&n))
+		return n == 5
+	})
+	eventually(t, "waiters", func() bool { return count(t, observer, false) == 2 })
+	for _, width := range []uint16{80, 120, 200} {
+		s := openTerminal(t, dsn, "bash", "--norc", "-i")
+		require.NoError(t, unix.IoctlSetWinsize(int(s.keys.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 30, Col: width}))
+		s.press("PS1=; pgadvisory ls --watch 100ms\n")
+		s.sees("WAITING FOR")
+		s.seesMatch(`two words +.* [0-9]+s \(by [0-9]+\)`)
+		s.seesMatch(`two words +.* [0-9]+s \(by [0-9]+( \+1|, [0-9]+)\)`)
+		for _, title := range []string{"export-of-the-", "export-日本", `"two\nlines"`, "accounts", "(with accounts)"} {
+			s.seesMatch("(?m)" + regexp.QuoteMeta(title) + `.* exclusive .* [0-9]+s +-`)
+		}
+		for line := range strings.Lines(s.screen.String()) {
+			if strings.Contains(line, "exclusive") {
+				line = strings.NewReplacer("\x1b[K", "", "\x1b[H", "", "\x1b[J", "", "\n", "", "日", "xx", "本", "xx").Replace(line)
+				require.LessOrEqual(t, len([]rune(line)), int(width), line)
+			}
+		}
+		s.press("\x03")
+	}
+}
+
 // ls --watch draws in place.
 func TestLs_watchRedraws(t *testing.T) {
 	t.Parallel()
 	dsn, observer := setup(t)
 	s := openTerminal(t, dsn, "bash", "--norc", "-i")
-	s.press("pgadvisory ls --watch=100ms\n")
+	s.press("pgadvisory ls --watch 100ms\n")
 	s.sees("WAITING FOR")
 	p := start(t, dsn, "run", "nightly", "--", "sh", "-c", "echo running; read line; exit 0")
 	p.waitFor("running")

@@ -4,18 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
-	"math/rand/v2"
-	"net"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
-	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/connect"
 	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/lockview"
 	"github.com/pgadvisory/pgadvisory/fencing"
 )
@@ -35,9 +31,6 @@ const (
 	// it holds: who is faster pays no round trip for that.
 	markDelay = 250 * time.Millisecond
 	markLimit = 5 * time.Second
-
-	firstPause = 100 * time.Millisecond
-	lastPause  = 5 * time.Second
 )
 
 // acquire waits for the lock, as the options say. It goes on waiting when the
@@ -49,11 +42,6 @@ func (r *runner) acquire(ctx context.Context, pool *pgxpool.Pool) (h held, err e
 	fencer, err := fencing.New(r.locker, nil)
 	if err != nil {
 		return held{}, err
-	}
-	if r.options.wait.Duration > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, r.options.wait.Duration, errTimeIsUp)
-		defer cancel()
 	}
 	if !r.options.noWait {
 		r.tell("waiting for %s", r.printable())
@@ -70,68 +58,51 @@ func (r *runner) acquire(ctx context.Context, pool *pgxpool.Pool) (h held, err e
 		case r.options.noWait, ctx.Err() != nil, !mayPass(err):
 			return held{}, err
 		}
-		r.say(message(err) + "\nwaiting for the server")
-		select {
-		case <-time.After(pause/2 + rand.N(pause/2)):
-		case <-ctx.Done():
-		}
+		r.awaitServer(err)
+		rest(ctx, pause)
 	}
 }
 
 func (r *runner) try(ctx context.Context, fencer *fencing.Fencer) (h held, err error) {
-	h.what = r.printable()
+	names := r.options.names
+	name := names[0]
+	h.what, h.env = r.printable(), []string{"PGADVISORY_NAME=" + strings.Join(names, "\n")}
 	switch noWait := r.options.noWait; {
+	case len(names) > 1:
+		keys := make([]advisory.Key, len(names))
+		for i, name := range names {
+			keys[i] = advisory.Name(name)
+		}
+		lock := r.locker.LockAll
+		if noWait {
+			lock = r.locker.TryLockAll
+		}
+		h.lock, err = lock(ctx, keys...)
 	case r.options.fence:
 		lock := fencer.Lock
 		if noWait {
 			lock = fencer.TryLock
 		}
 		var lease *fencing.Lease
-		if lease, err = lock(ctx, r.name); err == nil {
+		if lease, err = lock(ctx, name); err == nil {
 			token := strconv.FormatInt(int64(lease.Token()), 10)
 			h.lock, h.what = lease.AdvisoryLock(), h.what+" with token "+token
-			h.env = []string{"PGADVISORY_RESOURCE=" + r.name, "PGADVISORY_TOKEN=" + token}
+			h.env = append(h.env, "PGADVISORY_RESOURCE="+name, "PGADVISORY_TOKEN="+token)
 		}
 	case r.options.limit > 0 && noWait:
-		h.lock, err = r.locker.Semaphore(r.name, r.options.limit).TryAcquire(ctx)
+		h.lock, err = r.locker.Semaphore(name, r.options.limit).TryAcquire(ctx)
 	case r.options.limit > 0:
-		h.lock, err = r.locker.Semaphore(r.name, r.options.limit).Acquire(ctx)
+		h.lock, err = r.locker.Semaphore(name, r.options.limit).Acquire(ctx)
 	case r.options.shared && noWait:
-		h.lock, err = r.locker.TryRLock(ctx, advisory.Name(r.name))
+		h.lock, err = r.locker.TryRLock(ctx, advisory.Name(name))
 	case r.options.shared:
-		h.lock, err = r.locker.RLock(ctx, advisory.Name(r.name))
+		h.lock, err = r.locker.RLock(ctx, advisory.Name(name))
 	case noWait:
-		h.lock, err = r.locker.TryLock(ctx, advisory.Name(r.name))
+		h.lock, err = r.locker.TryLock(ctx, advisory.Name(name))
 	default:
-		h.lock, err = r.locker.Lock(ctx, advisory.Name(r.name))
+		h.lock, err = r.locker.Lock(ctx, advisory.Name(name))
 	}
 	return h, err
-}
-
-// mayPass reports whether an error of a wait is of a server that goes down, comes
-// up, or can't be reached, and not of what is asked of it.
-func mayPass(err error) bool {
-	var (
-		pg      *pgconn.PgError
-		connect *pgconn.ConnectError
-		network net.Error
-	)
-	switch {
-	case isMisconfigured(err):
-		return false
-	case errors.As(err, &pg):
-		return codeOfServer(err) == exitUnavailable
-	case errors.As(err, &connect), errors.As(err, &network):
-		return true
-	}
-	for _, target := range []error{
-		advisory.ErrLost, pgconn.ErrConnClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.DeadlineExceeded,
-	} {
-		if errors.Is(err, target) {
-			return true
-		}
-	}
-	return false
 }
 
 // mark has the session tell since when it holds, for ls. The function that it
@@ -155,10 +126,7 @@ func (r *runner) mark(lock *advisory.Lock) (stop func()) {
 			if err := tx.QueryRow(ctx, "SELECT pg_catalog.clock_timestamp()").Scan(&now); err != nil {
 				return err
 			}
-			name := lockview.HolderName(r.name, connect.Application, now.Add(-time.Since(granted)))
-			if name == "" {
-				return nil
-			}
+			name := lockview.HolderName(r.options.names, r.application, now.Add(-time.Since(granted)))
 			_, err := tx.Exec(ctx, "SELECT pg_catalog.set_config('application_name', $1, false)", name)
 			return err
 		})

@@ -32,8 +32,13 @@ type app struct {
 func Main(args []string) int {
 	a := &app{}
 	root := a.root()
-	root.SetArgs(args)
+	root.SetArgs(joinWatch(args))
+	out := &output{file: os.Stdout}
+	root.SetOut(out)
 	err := root.Execute()
+	if out.err != nil {
+		err = &failure{code: exitOutput, err: out.err}
+	}
 	raise(err)
 	var done *failure
 	switch {
@@ -77,19 +82,12 @@ func isKnown(err error) bool {
 	return errors.As(err, &f) || errors.As(err, &r)
 }
 
-// message is an error as people are told of it.
-func message(err error) string {
-	text := strings.TrimPrefix(err.Error(), "advisory: ")
-	if hint := advice(err); hint != "" {
-		text += "\n" + hint
-	}
-	return text
-}
-
 // say writes lines to people, each with the command's name.
 func say(w io.Writer, text string) {
 	for line := range strings.Lines(text) {
-		_, _ = fmt.Fprintf(w, "pgadvisory: %s\n", strings.TrimRight(line, "\n"))
+		if line = strings.TrimRight(line, " \n"); line != "" {
+			_, _ = fmt.Fprintf(w, "pgadvisory: %s\n", line)
+		}
 	}
 }
 

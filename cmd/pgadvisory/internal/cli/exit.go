@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
@@ -22,6 +23,7 @@ const (
 	exitUsage       = 64 // EX_USAGE
 	exitUnavailable = 69 // EX_UNAVAILABLE: the server can't be reached, or has no room
 	exitSystem      = 71 // EX_OSERR
+	exitOutput      = 74 // EX_IOERR: stdout can't be written
 	exitConflict    = 75 // EX_TEMPFAIL: somebody else holds the lock
 	exitRefused     = 77 // EX_NOPERM: password, role, privilege
 	exitConfig      = 78 // EX_CONFIG: settings with which no lock can be held, or nothing fenced
@@ -52,7 +54,7 @@ func usage(format string, args ...any) error {
 // interrupted is the cause of a context that a signal has ended.
 type interrupted struct{ signal os.Signal }
 
-func (i interrupted) Error() string { return i.signal.String() }
+func (i interrupted) Error() string { return "ended by " + supervise.Name(i.signal) }
 
 // code is what to exit with for an error.
 func code(err error) int {
@@ -79,6 +81,9 @@ func code(err error) int {
 }
 
 func isMisconfigured(err error) bool {
+	if connect.IsTLS(err) {
+		return true
+	}
 	for _, target := range []error{
 		connect.ErrConfig, advisory.ErrPooler, advisory.ErrStandby, advisory.ErrUnsupportedServer,
 		advisory.ErrLimitDiffers, fencing.ErrNotInstalled,
@@ -96,9 +101,17 @@ func codeOfServer(err error) int {
 	if !errors.As(err, &pg) {
 		return exitUnavailable
 	}
+	var connecting *pgconn.ConnectError
+	atConnect := errors.As(err, &connecting)
 	switch {
+	case len(pg.Code) != 5:
+		return exitNo
 	case pg.Code == "42501" || pg.Code[:2] == "28":
 		return exitRefused
+	case atConnect && (pg.Code == "08P01" || slices.Contains([]string{"0A", "22", "42"}, pg.Code[:2])):
+		// A setting of the connection that the server, or a pooler, does not
+		// take: 42704 for one that there is not, 22023 for a wrong value.
+		return exitConfig
 	case pg.Code[:2] == "57", pg.Code[:2] == "53", pg.Code[:2] == "08", pg.Code[:2] == "58":
 		return exitUnavailable
 	case pg.Code[:2] == "3D":

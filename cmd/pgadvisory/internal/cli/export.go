@@ -27,7 +27,7 @@ run.
 func (a *app) migrateExport() *cobra.Command {
 	var format string
 	cmd := &cobra.Command{
-		Use: "export --format FORMAT FOLDER", Args: cobra.ExactArgs(1), DisableFlagsInUseLine: true,
+		Use: "export --format FORMAT FOLDER", Args: exactly(1), DisableFlagsInUseLine: true,
 		Short: "Write the migrations for goose, golang-migrate, tern or psql",
 		Long:  exportLong,
 		Example: `  pgadvisory migrate export --format goose ./migrations

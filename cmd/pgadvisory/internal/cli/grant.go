@@ -12,7 +12,7 @@ import (
 
 func (a *app) grant() *cobra.Command {
 	return &cobra.Command{
-		Use: "grant ROLE", GroupID: groupFencing, Args: cobra.ExactArgs(1),
+		Use: "grant ROLE", GroupID: groupFencing, Args: exactly(1),
 		Short: "Let a role draw tokens and stamp its transactions",
 		Long: `grant gives ROLE all that it needs of the schema fencing to lock resources and to
 stamp its transactions, and nothing by which it could move a mark otherwise. It does

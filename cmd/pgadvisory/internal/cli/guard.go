@@ -19,7 +19,7 @@ Guarding a table again for the same resource changes nothing.`
 
 func (a *app) guard() *cobra.Command {
 	return &cobra.Command{
-		Use: "guard TABLE RESOURCE", GroupID: groupFencing, Args: cobra.ExactArgs(2),
+		Use: "guard TABLE RESOURCE", GroupID: groupFencing, Args: exactly(2),
 		Short: "Refuse writes to a table that carry no current token",
 		Long:  guardLong,
 		Example: `  pgadvisory guard public.exports nightly-export

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
@@ -14,12 +15,15 @@ not stamped with the current token of the row's own resource, which is in COLUMN
 a lock for each tenant, order or device. With --prefix the resource is the prefix and
 the value, so that the column 42 and the prefix tenant: are the resource tenant:42.
 
-What is said of guard goes for guard-by: it has to run as the table's owner.`
+Like guard, it has to run as the table's owner.`
+
+// rowResource shows how the resource of a row is made of a prefix and a column.
+func rowResource(prefix, column string) string { return fmt.Sprintf("%s<%s>", prefix, column) }
 
 func (a *app) guardBy() *cobra.Command {
 	var prefix string
 	cmd := &cobra.Command{
-		Use: "guard-by TABLE COLUMN", GroupID: groupFencing, Args: cobra.ExactArgs(2),
+		Use: "guard-by TABLE COLUMN", GroupID: groupFencing, Args: exactly(2),
 		Short: "Refuse writes to rows by the resource that each row names",
 		Long:  guardByLong,
 		Example: `  pgadvisory guard-by public.orders tenant --prefix tenant:
@@ -35,7 +39,7 @@ func (a *app) guardBy() *cobra.Command {
 		if err != nil {
 			return err
 		}
-		return printf(cmd, "%s is guarded by %s%s\n", args[0], prefix, args[1])
+		return printf(cmd, "%s: each row is guarded for the resource %s\n", args[0], rowResource(prefix, args[1]))
 	})
 	return cmd
 }

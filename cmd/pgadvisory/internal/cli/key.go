@@ -70,7 +70,7 @@ func literal(text string) string {
 func (a *app) key() *cobra.Command {
 	var asJSON, onlyNumber bool
 	cmd := &cobra.Command{
-		Use: "key NAME", GroupID: groupLocks, Args: cobra.ExactArgs(1),
+		Use: "key NAME", GroupID: groupLocks, Args: exactly(1),
 		Short: "Print a lock's number, its SQL and its form in pg_locks",
 		Long:  keyLong, Example: keyExample,
 		RunE: func(cmd *cobra.Command, args []string) error {

@@ -22,9 +22,9 @@ server processes of these sessions. The server frees the lock. A holder that is 
 Go program or pgadvisory run learns of it at once; until it has, both it and the
 next holder work, unless what they write is fenced.
 
-It terminates nobody who has given the lock back meanwhile. It needs to be a member
-of the holder's role, or of pg_signal_backend. Locks of prepared transactions are
-freed by COMMIT PREPARED or ROLLBACK PREPARED.
+It spares a session that has freed the lock meanwhile. The role has to be a member of
+the holder's role, or of pg_signal_backend. kill can't end a prepared transaction:
+COMMIT PREPARED or ROLLBACK PREPARED frees its locks. Without a terminal, use --yes.
 
 The status is 1 if nobody holds the lock, or if the answer is no.`
 
@@ -41,7 +41,7 @@ func (a *app) kill() *cobra.Command {
 		Short: "Terminate the session that holds a lock",
 		Long:  killLong, Example: killExample,
 		Args: func(cmd *cobra.Command, args []string) error {
-			if err := cobra.ExactArgs(1)(cmd, args); err != nil {
+			if err := exactly(1)(cmd, args); err != nil {
 				return err
 			}
 			return checkName(args[0])
@@ -60,19 +60,27 @@ func (a *app) kill() *cobra.Command {
 			_, _ = fmt.Fprintf(cmd.ErrOrStderr(), "pgadvisory: nobody holds %s\n", lockview.Printable(name))
 			return &failure{code: exitNo}
 		}
-		_, _ = fmt.Fprint(out, lockview.Table(holders))
+		width, _, _ := terminalSize(out)
+		_, _ = fmt.Fprint(out, lockview.Table(holders, width))
 		if !yes && !confirm(ctx, cmd.InOrStdin(), out, fmt.Sprintf("Terminate %s?", sessions(len(holders)))) {
-			return &failure{code: exitNo, err: errors.New("nothing was terminated")}
+			return refused(ctx, "nothing was terminated")
 		}
-		for _, holder := range holders {
-			if err := terminate(ctx, pool, holder); err != nil {
-				return err
-			}
-			_, _ = fmt.Fprintf(out, "terminated %d\n", holder.PID)
-		}
-		return nil
+		return terminateAll(ctx, pool, out, holders)
 	})
 	return cmd
+}
+
+// terminateAll goes on after an error, so that nobody is spared because of another.
+func terminateAll(ctx context.Context, pool *pgxpool.Pool, out io.Writer, holders []lockview.Row) error {
+	var errs []error
+	for _, holder := range holders {
+		err := terminate(ctx, pool, holder)
+		if err == nil {
+			_, err = fmt.Fprintf(out, "terminated %d\n", holder.PID)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
 }
 
 func holdersOf(ctx context.Context, pool *pgxpool.Pool, name string) ([]lockview.Row, error) {
@@ -100,8 +108,8 @@ AND EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.locktype OPERATOR(pg_catal
 // terminate ends a holder's session and returns when it holds nothing any more.
 func terminate(ctx context.Context, pool *pgxpool.Pool, holder lockview.Row) error {
 	if holder.Prepared != "" {
-		return fmt.Errorf("the prepared transaction %s can't be terminated; end it with: ROLLBACK PREPARED '%s'",
-			lockview.Printable(holder.Prepared), strings.ReplaceAll(holder.Prepared, "'", "''"))
+		return &failure{code: exitNo, err: fmt.Errorf("the prepared transaction %s can't be terminated; end it with: ROLLBACK PREPARED '%s'",
+			lockview.Printable(holder.Prepared), strings.ReplaceAll(holder.Prepared, "'", "''"))}
 	}
 	var begun *time.Time
 	if !holder.Status.BackendStart.IsZero() {
@@ -128,7 +136,7 @@ func terminate(ctx context.Context, pool *pgxpool.Pool, holder lockview.Row) err
 		case !still:
 			return nil
 		case time.Now().After(deadline):
-			return fmt.Errorf("process %d was told to end and still holds the lock after %v", holder.PID, killLimit)
+			return &failure{code: exitNo, err: fmt.Errorf("process %d was told to end and still holds the lock after %v", holder.PID, killLimit)}
 		}
 		select {
 		case <-time.After(20 * time.Millisecond):
@@ -145,6 +153,14 @@ func sessions(n int) string {
 	return fmt.Sprintf("these %d sessions", n)
 }
 
+// refused is the error where confirm said no.
+func refused(ctx context.Context, what string) error {
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	return &failure{code: exitNo, err: errors.New(what + "; answer y, or use --yes to skip the question")}
+}
+
 // confirm asks, and takes no answer for a no.
 func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) bool {
 	_, _ = fmt.Fprint(out, question+" [y/N] ")
@@ -156,6 +172,9 @@ func confirm(ctx context.Context, in io.Reader, out io.Writer, question string) 
 	}()
 	select {
 	case line := <-answer:
+		if line == "" { // nobody has ended the line of the question
+			_, _ = fmt.Fprintln(out)
+		}
 		line = strings.ToLower(strings.TrimSpace(line))
 		return line == "y" || line == "yes"
 	case <-ctx.Done():

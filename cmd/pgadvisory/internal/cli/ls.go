@@ -1,19 +1,14 @@
 package cli
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
-	"os"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/spf13/cobra"
-	"golang.org/x/term"
 
 	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/connect"
 	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/lockview"
@@ -22,20 +17,27 @@ import (
 const lsLong = `ls shows who holds an advisory lock of the database and who waits for one, lock
 by lock, the holders first. With names it shows these locks and semaphores only.
 
+On a terminal it shortens names and leaves out columns that do not fit: KEY, CLIENT,
+USER and then APPLICATION. A lock without a name is shown by its key then.
+
   NAME         the lock's name where it is known: because it is an argument,
                because a holder tells it by its application_name, as this
                command and the Go package do, or because it is a resource of
                fencing. Slots of a semaphore have their number and the limit.
+               Of a long name there may be only the beginning, and of several
+               locks of one run only the first: "(with NAME)".
   KEY          the number, or two of pg_advisory_lock(int, int)
   MODE         exclusive or shared
   PID          the server process, for pg_terminate_backend
   USER, APPLICATION, CLIENT
-               as in pg_stat_activity; "local" is a Unix socket
+               as in pg_stat_activity, but the application_name without the
+               lock's name; "local" is a Unix socket
   HELD FOR     where the holder tells it, as run does; otherwise the age of the
                session after "<=": the server does not record more
-  WAITING FOR  and for which processes. A wait of the Go package asks anew three
-               times a second and shows only since when it has done so; a wait of
-               run shows all of it, unless PGAPPNAME is set.
+  WAITING FOR  and for which processes; in a narrow terminal the first of them and
+               the number of others. A wait of the Go package asks anew three times
+               a second and shows only since when it has done so; a wait of run
+               shows all of it, unless the application_name is set.
 
 A role sees the client and the times of other roles only with pg_read_all_stats,
 which is part of pg_monitor.
@@ -49,18 +51,22 @@ on each line.`
 
 const lsExample = `  pgadvisory ls
   pgadvisory ls --watch nightly-export
+  pgadvisory ls --watch 10s
   pgadvisory ls --json | jq '.[] | select(.state == "waiting") | .pid'`
 
 func (a *app) ls() *cobra.Command {
 	var (
 		asJSON bool
-		watch  time.Duration
+		watch  seconds
 	)
 	cmd := &cobra.Command{
 		Use: "ls [NAME...]", GroupID: groupLocks,
 		Short: "Show who holds locks and who waits for them",
 		Long:  lsLong, Example: lsExample,
-		Args: func(_ *cobra.Command, args []string) error {
+		Args: func(cmd *cobra.Command, args []string) error {
+			if cmd.Flags().Changed("watch") && watch.Duration < 100*time.Millisecond {
+				return usage("--watch=%v: at least 100ms", watch.Duration)
+			}
 			for _, name := range args {
 				if err := checkName(name); err != nil {
 					return err
@@ -72,73 +78,42 @@ func (a *app) ls() *cobra.Command {
 	}
 	cmd.RunE = a.asking(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, names []string) error {
 		out := cmd.OutOrStdout()
+		watching := watch.Duration > 0
 		show := func() error {
 			rows, err := lockview.Look(ctx, pool, connect.Application, names...)
 			switch {
 			case err != nil:
 				return err
-			case asJSON && watch > 0:
+			case asJSON && watching:
 				return json.NewEncoder(out).Encode(rows)
 			case asJSON:
 				return printJSON(out, rows)
-			case watch > 0:
-				return redraw(out, lockview.Table(rows), time.Now())
+			case watching:
+				return redraw(out, rows, time.Now())
 			default:
-				_, err := io.WriteString(out, lockview.Table(rows))
+				width, _, _ := terminalSize(out)
+				_, err := io.WriteString(out, lockview.Table(rows, width))
 				return err
 			}
 		}
-		if !cmd.Flags().Changed("watch") {
+		if !watching {
 			return show()
-		}
-		if watch < 100*time.Millisecond {
-			return usage("--watch=%v: at least 100ms", watch)
 		}
 		for {
 			if err := show(); err != nil {
 				return err
 			}
 			select {
-			case <-time.After(watch):
+			case <-time.After(watch.Duration):
 			case <-ctx.Done():
 				return context.Cause(ctx)
 			}
 		}
 	})
 	cmd.Flags().BoolVar(&asJSON, "json", false, "print JSON")
-	cmd.Flags().DurationVar(&watch, "watch", 0, "show it again and again, in place on a terminal; --watch=10s changes the interval")
+	cmd.Flags().Var(&watch, "watch", "show it again and again, in place on a terminal; --watch 10s changes the interval")
 	cmd.Flags().Lookup("watch").NoOptDefVal = "2s"
 	return cmd
-}
-
-// redraw replaces what a terminal shows; elsewhere it appends.
-func redraw(out io.Writer, table string, now time.Time) error {
-	var b bytes.Buffer
-	file, isFile := out.(*os.File)
-	if !isFile || !term.IsTerminal(int(file.Fd())) {
-		fmt.Fprintf(&b, "%s\n%s\n", now.Format(time.DateTime), table)
-		_, err := out.Write(b.Bytes())
-		return err
-	}
-	width, height, err := term.GetSize(int(file.Fd()))
-	if err != nil {
-		width, height = 0, 0
-	}
-	lines := slices.Insert(strings.Split(strings.TrimRight(table, "\n"), "\n"), 0, now.Format(time.DateTime), "")
-	if height > 1 && len(lines) > height-1 {
-		more := len(lines) - (height - 2)
-		lines = append(lines[:height-2], fmt.Sprintf("... and %d more", more))
-	}
-	b.WriteString("\x1b[H") // to the first line; each is cleared from its end on, and what is below
-	for _, line := range lines {
-		if runes := []rune(line); width > 0 && len(runes) > width {
-			line = string(runes[:width])
-		}
-		b.WriteString(line + "\x1b[K\r\n")
-	}
-	b.WriteString("\x1b[J")
-	_, err = out.Write(b.Bytes())
-	return err
 }
 
 // completeNames offers the names of what is locked now.

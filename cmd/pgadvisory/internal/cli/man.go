@@ -17,7 +17,7 @@ import (
 
 func (a *app) man() *cobra.Command {
 	return &cobra.Command{
-		Use: "man FOLDER", GroupID: groupHelp, Args: cobra.ExactArgs(1),
+		Use: "man FOLDER", GroupID: groupHelp, Args: exactly(1),
 		Short: "Write the manual pages into a folder",
 		Long: `man writes a page of section 1 for pgadvisory and for each of its subcommands
 into FOLDER, which it makes if it is not there.`,
@@ -65,7 +65,7 @@ func page(cmd *cobra.Command) []byte {
 	for block := range strings.SplitSeq(cmd.Long, "\n\n") {
 		// A line in capitals is a heading of the help texts.
 		title, rest, _ := strings.Cut(block, "\n")
-		if title == strings.ToUpper(title) {
+		if title == strings.ToUpper(title) && !strings.HasPrefix(title, " ") {
 			section(title)
 			block = rest
 		}
@@ -78,7 +78,7 @@ func page(cmd *cobra.Command) []byte {
 	}{{"OPTIONS", cmd.NonInheritedFlags()}, {"GLOBAL OPTIONS", cmd.InheritedFlags()}} {
 		if set.flags.HasAvailableFlags() {
 			section(set.title)
-			verbatim(set.flags.FlagUsages())
+			verbatim(plainFlags(set.flags.FlagUsages()))
 		}
 	}
 	if cmd.HasExample() {

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -26,7 +25,9 @@ func (a *app) migrate() *cobra.Command {
 		Long:  migrateLong,
 		Example: `  pgadvisory migrate up
   pgadvisory migrate status`,
-		RunE: func(*cobra.Command, []string) error { return usage("say up, down, status or export") },
+		RunE: func(*cobra.Command, []string) error {
+			return usage("expected up, down, status or export: pgadvisory migrate up")
+		},
 	}
 	cmd.AddCommand(a.migrateUp(), a.migrateDown(), a.migrateStatus(), a.migrateExport())
 	return cmd
@@ -86,7 +87,7 @@ else depends on the schema.`,
 			return nil
 		}
 		if !yes && !confirm(ctx, cmd.InOrStdin(), out, "Remove fencing, and forget all tokens?") {
-			return &failure{code: exitNo, err: errors.New("nothing was removed")}
+			return refused(ctx, "nothing was removed")
 		}
 		if err := migrations.Down(ctx, pool); err != nil {
 			return migrateError(err)

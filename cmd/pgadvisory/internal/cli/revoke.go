@@ -12,7 +12,7 @@ import (
 
 func (a *app) revoke() *cobra.Command {
 	return &cobra.Command{
-		Use: "revoke ROLE", GroupID: groupFencing, Args: cobra.ExactArgs(1),
+		Use: "revoke ROLE", GroupID: groupFencing, Args: exactly(1),
 		Short: "Take back what grant has given",
 		Long: `revoke takes from ROLE what grant has given it. It has to run as the schema's
 owner.`,

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"fmt"
 	"runtime/debug"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -36,17 +38,19 @@ EXIT STATUS
   64      wrong usage
   69      the server can't be reached, is shutting down or has no room
   71      the system can't start a process
-  75      run: somebody else holds the lock (--conflict-exit-code)
+  74      stdout can't be written
+  75      run: another session holds the lock (--conflict-exit-code)
   77      wrong password, role or privilege
   78      settings with which no lock can be held: wrong connection settings, a
           pooler, a standby, another engine; fencing is not installed
-  79      run: the lock was lost before the command had ended
+  79      run, lead: the lock was lost before the command had ended
   126     run: the command can't be executed
   127     run: the command was not found
   128+n   ended by signal n, before the command had started or with it`
 
 const rootExample = `  pgadvisory run nightly-export -- /usr/local/bin/export
   pgadvisory run --no-wait --fence nightly-export -- ./export.sh
+  pgadvisory lead scheduler -- ./scheduler
   pgadvisory ls
   pgadvisory doctor`
 
@@ -60,6 +64,13 @@ func (a *app) root() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 	}
+	root.SetHelpFunc(func(cmd *cobra.Command, _ []string) {
+		text := cmd.Long
+		if text == "" {
+			text = cmd.Short
+		}
+		_, _ = fmt.Fprintf(cmd.OutOrStdout(), "%s\n\n%s", strings.TrimSpace(text), plainFlags(cmd.UsageString()))
+	})
 	flags := root.PersistentFlags()
 	flags.StringVar(&a.dsn, "dsn", "", "the database to connect to, as a URL or keywords and values; no password")
 	flags.BoolVar(&a.sessionPooler, "session-pooler", false, "allow a pooler in session mode between here and the server")

@@ -1,8 +1,8 @@
 package cli
 
 import (
-	"fmt"
-	"strconv"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -11,24 +11,28 @@ import (
 )
 
 const runLong = `run waits until it holds the lock NAME, runs COMMAND, and frees the lock when the
-command has ended. It exits with the command's status, or with 128+n if signal n
-ended the command. The command has run start to end under the lock, or the status
-is 79.
+command has ended. With several names it holds all of their locks or none. It exits
+with the command's status, or with 128+n if signal n ended the command. The command
+has run start to end under the lock, or the status is 79.
 
 COMMAND is run directly; for a shell's syntax write sh -c '...'. It has stdin,
-stdout, stderr, the environment and the folder of pgadvisory. Messages of
+stdout, stderr, the environment and the folder of pgadvisory, and the variable
+PGADVISORY_NAME: the name, or the names with a line for each. Messages of
 pgadvisory go to stderr.
+
+A name that begins with - stands between two --: pgadvisory run -- -x -- COMMAND
 
 THE WAIT
   Without flags run waits for as long as it takes. --no-wait gives up at once,
   --wait after a while, both with the status 75 or --conflict-exit-code. A server
-  that restarts while run waits is waited for, too.
+  that restarts while run waits is waited for, too. With --wait so is a server
+  that is down at the start, as at boot; if it stays down the status is 69.
 
 FENCING
   With --fence the lock is that of the fenced resource NAME, which is the same
   lock, and the command gets two more variables:
 
-    PGADVISORY_RESOURCE   NAME
+    PGADVISORY_RESOURCE   the name
     PGADVISORY_TOKEN      the token, a number
 
   A transaction that begins with SELECT fencing.stamp(resource, token) may write
@@ -74,17 +78,25 @@ const runExample = `  # in the crontab of each machine; one runs, the others sta
   pgadvisory run --shared report -- ./read
   pgadvisory run report -- ./write
 
-  # writes that a later holder's database refuses
+  # several locks, all or none
+  pgadvisory run accounts invoices -- ./close-month
+
+  # writes that the database refuses once a later holder has a token
   pgadvisory run --fence nightly-export -- sh -c '
-    psql -v ON_ERROR_STOP=1 -v r="$PGADVISORY_RESOURCE" -v t="$PGADVISORY_TOKEN" <<SQL
+    psql -q -v ON_ERROR_STOP=1 -v r="$PGADVISORY_RESOURCE" -v t="$PGADVISORY_TOKEN" <<SQL
     BEGIN;
-    SELECT fencing.stamp(:'\''r'\'', :t);
+    SELECT fencing.stamp(:'\''r'\'', :t) \g /dev/null
     INSERT INTO exports (day) VALUES (current_date);
     COMMIT;
     SQL'`
 
-// runOptions are the flags of run.
+// defaultGrace is the time from SIGTERM to SIGKILL.
+const defaultGrace = 5 * time.Second
+
+// runOptions are the arguments and flags of run and lead.
 type runOptions struct {
+	names, command        []string
+	lead                  bool
 	noWait, shared, fence bool
 	quiet, verbose        bool
 	wait                  seconds
@@ -94,16 +106,13 @@ type runOptions struct {
 }
 
 func (a *app) run() *cobra.Command {
-	o := runOptions{grace: seconds{5 * time.Second}, conflictCode: exitConflict}
+	o := runOptions{grace: seconds{defaultGrace}, conflictCode: exitConflict}
 	cmd := &cobra.Command{
-		Use: "run [flags] NAME -- COMMAND [ARGUMENT...]", GroupID: groupLocks, DisableFlagsInUseLine: true,
+		Use: "run [flags] NAME... -- COMMAND [ARGUMENT...]", GroupID: groupLocks, DisableFlagsInUseLine: true,
 		Short: "Run a command while holding a lock",
 		Long:  runLong, Example: runExample,
 		Args: func(cmd *cobra.Command, args []string) error { return o.check(cmd, args) },
-		RunE: func(cmd *cobra.Command, args []string) error {
-			r := &runner{app: a, options: o, name: args[0], command: args[1:], errOut: cmd.ErrOrStderr()}
-			return r.run(cmd.Context())
-		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return a.runner(cmd, o).run(cmd.Context()) },
 	}
 	flags := cmd.Flags()
 	flags.SortFlags = false
@@ -112,7 +121,7 @@ func (a *app) run() *cobra.Command {
 	flags.IntVarP(&o.conflictCode, "conflict-exit-code", "E", exitConflict, "exit with this when giving up")
 	flags.BoolVarP(&o.shared, "shared", "s", false, "share the lock with others that do so")
 	flags.IntVar(&o.limit, "limit", 0, "let as many hold NAME at a time, which is a semaphore then")
-	flags.BoolVar(&o.fence, "fence", false, "draw a fencing token of the resource NAME for the command")
+	flags.BoolVarP(&o.fence, "fence", "", false, "draw a fencing token of the resource NAME for the command")
 	flags.Var(&o.grace, "grace", "time from SIGTERM to SIGKILL")
 	flags.BoolVarP(&o.quiet, "quiet", "q", false, "say nothing when giving up")
 	flags.BoolVarP(&o.verbose, "verbose", "v", false, "say when the lock is waited for, held and freed")
@@ -122,15 +131,14 @@ func (a *app) run() *cobra.Command {
 	return cmd
 }
 
-func (o *runOptions) check(cmd *cobra.Command, args []string) error {
+func (o *runOptions) check(cmd *cobra.Command, args []string) (err error) {
 	flags := cmd.Flags()
-	switch dash := cmd.ArgsLenAtDash(); {
-	case dash < 0:
-		return usage("put -- between the name and the command: pgadvisory run NAME -- COMMAND")
-	case dash != 1:
-		return usage("give one name before --, and not %d", dash)
-	case len(args) < 2:
-		return usage("there is no command after --")
+	if o.names, o.command, err = splitArguments(cmd, args); err != nil {
+		return err
+	}
+	switch {
+	case len(o.names) > 1 && (o.shared || o.fence || flags.Changed("limit")):
+		return usage("expected one lock name before --, got %d: --shared, --limit and --fence are for one", len(o.names))
 	case flags.Changed("limit") && (o.limit < 1 || o.limit > advisory.MaxSlots):
 		return usage("--limit=%d: from 1 to %d", o.limit, advisory.MaxSlots)
 	case o.conflictCode < 0 || o.conflictCode > 255:
@@ -139,32 +147,34 @@ func (o *runOptions) check(cmd *cobra.Command, args []string) error {
 	if flags.Changed("wait") && o.wait.Duration == 0 {
 		o.noWait = true
 	}
-	return checkName(args[0])
-}
-
-// seconds is a flag for a time, to which flock's plain seconds are one, too.
-type seconds struct{ time.Duration }
-
-func (s *seconds) Set(text string) error {
-	d, err := time.ParseDuration(text)
-	if n, plain := strconv.ParseFloat(text, 64); plain == nil {
-		d, err = time.ParseDuration(strconv.FormatFloat(n, 'f', -1, 64) + "s")
-	}
-	switch {
-	case err != nil:
-		return fmt.Errorf("%q is not a time such as 30s, 1h30m or 30", text)
-	case d < 0:
-		return fmt.Errorf("%v is negative", d)
-	}
-	s.Duration = d
 	return nil
 }
 
-func (s *seconds) String() string {
-	if s.Duration == 0 {
-		return ""
+// splitArguments tells the names from the command after --. A name that begins with
+// a dash would be a flag before --, so that such names stand between two of them.
+func splitArguments(cmd *cobra.Command, args []string) (names, command []string, err error) {
+	dash := cmd.ArgsLenAtDash()
+	second := -1
+	if dash == 0 && len(args) > 0 && strings.HasPrefix(args[0], "-") {
+		second = slices.Index(args, "--")
 	}
-	return s.Duration.String()
+	switch {
+	case dash < 0:
+		return nil, nil, usage("expected -- between the name and the command: pgadvisory %s NAME -- COMMAND", cmd.Name())
+	case second > 0:
+		names, command = args[:second], args[second+1:]
+	case dash == 0:
+		return nil, nil, usage("expected a lock name before --")
+	default:
+		names, command = args[:dash], args[dash:]
+	}
+	if len(command) == 0 {
+		return nil, nil, usage("expected a command after --")
+	}
+	for _, name := range names {
+		if err := checkName(name); err != nil {
+			return nil, nil, err
+		}
+	}
+	return names, command, nil
 }
-
-func (*seconds) Type() string { return "time" }

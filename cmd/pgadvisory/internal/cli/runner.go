@@ -6,46 +6,69 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"syscall"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/spf13/cobra"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
-	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/connect"
+	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/lockview"
 	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/supervise"
 )
 
-// runner is one run.
+// runner is one run, or one lead.
 type runner struct {
 	app     *app
 	options runOptions
-	name    string
-	command []string
 	errOut  io.Writer
+	path    string // of the command
 
-	signals *supervise.Signals
-	locker  *advisory.Locker
-	conn    atomic.Pointer[syscall.Conn] // that of the pool, which has one
+	signals     *supervise.Signals
+	locker      *advisory.Locker
+	application string
+	awaited     string                       // the last that was said of a server that is waited for
+	conn        atomic.Pointer[syscall.Conn] // that of the pool, which has one
 }
 
-// run takes these steps, of which the first are done while the next is under way:
-//
-//	listen for signals, start the watchdog, connect, wait for the lock,
-//	run the command, end what it left, free the lock
+func (a *app) runner(cmd *cobra.Command, options runOptions) *runner {
+	return &runner{app: a, options: options, errOut: cmd.ErrOrStderr()}
+}
+
 func (r *runner) run(parent context.Context) error {
-	path, missing, err := supervise.Find(r.command[0])
+	stop, err := r.listen()
 	if err != nil {
-		return &failure{code: missing, err: err}
+		return err
 	}
-	r.signals = supervise.Listen()
-	defer r.signals.Stop()
+	defer stop()
+	_, err = r.term(parent)
+	return err
+}
+
+// listen finds the command, before anything is waited for, and takes signals.
+func (r *runner) listen() (stop func(), err error) {
+	path, missing, err := supervise.Find(r.options.command[0])
+	if err != nil {
+		return nil, &failure{code: missing, err: err}
+	}
+	r.path, r.signals = path, supervise.Listen()
+	return r.signals.Stop, nil
+}
+
+// term takes these steps, of which the first are done while the next is under way:
+//
+//	start the watchdog, connect, wait for the lock, run the command,
+//	end what it left, free the lock
+//
+// lost says that the lock was lost, and that nobody wants pgadvisory to end.
+func (r *runner) term(parent context.Context) (lost bool, err error) {
 	group, err := supervise.NewGroup()
 	if err != nil {
-		return &failure{code: exitSystem, err: err}
+		return false, &failure{code: exitSystem, err: err}
 	}
 	defer group.Close()
 
@@ -55,18 +78,18 @@ func (r *runner) run(parent context.Context) error {
 		defer closePool(pool)
 	}
 	if err != nil {
-		return r.notGranted(err)
+		return false, r.notGranted(err)
 	}
 	defer r.closeLocker()
 	r.tell("holding %s after %v", h.what, time.Since(start).Round(time.Millisecond))
 
 	if err := group.Hold(*r.conn.Load()); err != nil {
 		_ = h.lock.Unlock(parent)
-		return &failure{code: exitSystem, err: err}
+		return false, &failure{code: exitSystem, err: err}
 	}
 	stopMarking := r.mark(h.lock)
 	result, startCode, startErr := group.Run(supervise.Command{
-		Path: path, Args: r.command, Env: append(os.Environ(), h.env...),
+		Path: r.path, Args: r.options.command, Env: environ(h.env),
 		Grace: r.options.grace.Duration, Log: r.say,
 	}, r.signals, h.lock.Done())
 	stopMarking()
@@ -77,14 +100,23 @@ func (r *runner) run(parent context.Context) error {
 	}
 	switch {
 	case errors.Is(loss, advisory.ErrLost):
-		return r.lost(loss, result, startErr)
+		return !result.Asked, r.lost(loss, result, startErr)
 	case startErr != nil:
-		return &failure{code: startCode, err: startErr}
+		return false, &failure{code: startCode, err: startErr}
 	case unlockErr != nil:
 		r.say(message(unlockErr)) // held until then, and freed with the session
 	}
 	r.tell("freed %s", h.what)
-	return &failure{code: result.Code, raise: result.Interrupt}
+	return false, &failure{code: result.Code, raise: result.Interrupt}
+}
+
+// environ is this process's environment with more variables, or other values.
+func environ(more []string) []string {
+	env := slices.DeleteFunc(os.Environ(), func(pair string) bool {
+		name, _, _ := strings.Cut(pair, "=")
+		return slices.ContainsFunc(more, func(other string) bool { return strings.HasPrefix(other, name+"=") })
+	})
+	return append(env, more...)
 }
 
 // grant connects and waits until the lock is held, a signal comes or the time is
@@ -100,8 +132,14 @@ func (r *runner) grant(parent context.Context) (held, *pgxpool.Pool, error) {
 	granted := make(chan answer, 1)
 	// Ends when the lock is granted, or soon after ctx has.
 	go func() {
+		ctx := ctx
+		if r.options.wait.Duration > 0 {
+			var cancel context.CancelFunc
+			ctx, cancel = context.WithTimeoutCause(ctx, r.options.wait.Duration, errTimeIsUp)
+			defer cancel()
+		}
 		var a answer
-		if pool, a.err = r.open(ctx); a.err == nil {
+		if pool, a.err = r.openOrWait(ctx); a.err == nil {
 			a.held, a.err = r.acquire(ctx, pool)
 		}
 		granted <- a
@@ -132,22 +170,6 @@ func (r *runner) grant(parent context.Context) (held, *pgxpool.Pool, error) {
 	return a.held, pool, a.err
 }
 
-// open connects, and remembers the connection for the watchdog.
-func (r *runner) open(ctx context.Context) (*pgxpool.Pool, error) {
-	config, err := connect.Config(r.app.dsn)
-	if err != nil {
-		return nil, err
-	}
-	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
-		socket, err := connect.Socket(conn.PgConn().Conn())
-		if err == nil {
-			r.conn.Store(&socket)
-		}
-		return err
-	}
-	return connect.Open(ctx, config)
-}
-
 // closeLocker waits until the server has taken back what a wait that was given up
 // may still get.
 func (r *runner) closeLocker() {
@@ -172,9 +194,9 @@ func (r *runner) lost(loss error, result supervise.Result, startErr error) error
 	case startErr != nil:
 		text += "\nthe command was not started: " + startErr.Error()
 	case result.Signal != nil:
-		text += fmt.Sprintf("\nthe command was ended by %v", result.Signal)
+		text += "\nthe command was killed by " + supervise.Name(result.Signal)
 	default:
-		text += fmt.Sprintf("\nthe command has ended with status %d", result.Code)
+		text += fmt.Sprintf("\nthe command ended with status %d", result.Code)
 	}
 	return &failure{code: exitLost, err: errors.New(text)}
 }
@@ -187,10 +209,14 @@ func (r *runner) tell(format string, args ...any) {
 	}
 }
 
-// printable is the lock's name for messages.
+// printable is the lock's name for messages, or the names.
 func (r *runner) printable() string {
-	if strings.ContainsAny(r.name, " \t\n\"") {
-		return fmt.Sprintf("%q", r.name)
+	quoted := make([]string, len(r.options.names))
+	for i, name := range r.options.names {
+		quoted[i] = lockview.Printable(name)
+		if quoted[i] == name && strings.ContainsAny(name, " \"") {
+			quoted[i] = strconv.Quote(name)
+		}
 	}
-	return r.name
+	return strings.Join(quoted, ", ")
 }

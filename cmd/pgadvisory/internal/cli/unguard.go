@@ -11,10 +11,10 @@ import (
 
 func (a *app) unguard() *cobra.Command {
 	return &cobra.Command{
-		Use: "unguard TABLE", GroupID: groupFencing, Args: cobra.ExactArgs(1),
+		Use: "unguard TABLE", GroupID: groupFencing, Args: exactly(1),
 		Short: "Let everybody with the privilege write to a table again",
 		Long: `unguard removes the guard of TABLE. Marks and tokens stay. It has to run as the
-table's owner. That the table is not guarded is an error.`,
+table's owner. It is an error if the table is not guarded.`,
 		Example: `  pgadvisory unguard public.exports`,
 		RunE: a.calling(func(ctx context.Context, cmd *cobra.Command, pool *pgxpool.Pool, args []string) error {
 			if err := fencing.Unguard(ctx, pool, args[0]); err != nil {

@@ -85,7 +85,7 @@ func printReport(out io.Writer, report *fencing.Report) error {
 func guardedFor(t fencing.TableReport) string {
 	switch {
 	case t.Column != "":
-		return fmt.Sprintf("each row's %s%s", t.Prefix, t.Column)
+		return "each row's " + rowResource(t.Prefix, t.Column)
 	case t.Resource != "":
 		return t.Resource
 	default:

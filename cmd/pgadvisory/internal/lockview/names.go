@@ -69,26 +69,17 @@ func labelsOf(all []advisory.Status, names []string) map[int64]label {
 	return labels
 }
 
-// candidates are the names that sessions may mean by their application_name. What
-// follows the name there may be part of it, so all possibilities are returned; the
-// number tells.
+// candidates are the names that sessions may mean by their application_name.
 func candidates(all []advisory.Status) []string {
 	var names []string
 	seen := make(map[string]bool)
 	for _, s := range all {
-		rest, ok := strings.CutPrefix(s.Application, "lock ")
-		if !ok || seen[rest] {
+		t, ok := toldBy(s.Application)
+		if !ok || seen[t.rest] {
 			continue
 		}
-		seen[rest] = true
-		names = append(names, rest)
-		for _, separator := range []string{" of ", " @", " and "} {
-			for i := range rest {
-				if strings.HasPrefix(rest[i:], separator) {
-					names = append(names, rest[:i])
-				}
-			}
-		}
+		seen[t.rest] = true
+		names = append(names, t.candidates()...)
 	}
 	return names
 }

@@ -3,6 +3,7 @@ package lockview
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -147,14 +148,15 @@ func rowOf(s advisory.Status, l label, waiter string) Row {
 		seconds := max(0, s.At.Sub(since).Seconds())
 		return &seconds
 	}
-	switch since, told := heldSince(s.Application, l.name); {
-	case s.Granted && told:
-		row.State, row.Held = Held, age(since)
+	t, tells := toldBy(s.Application)
+	switch {
+	case s.Granted && tells && !t.since.IsZero() && t.isFor(l.name):
+		row.State, row.Held = Held, age(t.since)
 	case s.Granted && s.Prepared != "":
 		row.State, row.HeldAtMost = Held, age(s.StateChange)
 	case s.Granted:
 		row.State, row.HeldAtMost = Held, age(s.BackendStart)
-	case s.Application == waiter && !s.BackendStart.IsZero():
+	case (s.Application == waiter || strings.HasSuffix(s.Application, " of "+waiter)) && !s.BackendStart.IsZero():
 		row.Waiting = age(s.BackendStart)
 	default:
 		row.Waiting = age(s.WaitStart)

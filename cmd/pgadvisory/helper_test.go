@@ -1,0 +1,53 @@
+//go:build unix
+
+package main
+
+import (
+	"fmt"
+	"os"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+// helperVar tells the test binary which helper it is; see TestMain.
+const helperVar = "PGADVISORY_TEST_HELPER"
+
+// helpers are what commands do that no shell can.
+var helpers = map[string]func(args []string){
+	// becomes root for good, so that the user who has started it may not signal
+	// it, writes its process id to a file and waits until another is there.
+	"escape": func(args []string) {
+		exitIf(syscall.Setuid(0))
+		awaitRelease(args)
+	},
+	// leaves the group, with a zombie of its own there, and waits as above.
+	"zombie": func(args []string) {
+		pid, err := syscall.ForkExec("/bin/sh", []string{"sh", "-c", "exit 0"}, &syscall.ProcAttr{Files: []uintptr{0, 1, 2}})
+		exitIf(err)
+		_, err = syscall.Setsid()
+		exitIf(err)
+		for alive(pid) {
+			<-time.After(5 * time.Millisecond)
+		}
+		awaitRelease(args)
+	},
+}
+
+func exitIf(err error) {
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+}
+
+// awaitRelease writes the process id to the first file and waits for the second.
+func awaitRelease(files []string) {
+	exitIf(os.WriteFile(files[0], []byte(strconv.Itoa(os.Getpid())+"\n"), 0o644))
+	for {
+		if _, err := os.Stat(files[1]); err == nil {
+			return
+		}
+		<-time.After(5 * time.Millisecond)
+	}
+}

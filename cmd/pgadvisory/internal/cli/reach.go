@@ -1,0 +1,109 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/cmd/pgadvisory/internal/connect"
+)
+
+const (
+	firstPause = 100 * time.Millisecond
+	lastPause  = 5 * time.Second
+)
+
+// openOrWait is open. With --wait, and for a leader, it waits for a server that
+// can't be reached.
+func (r *runner) openOrWait(ctx context.Context) (*pgxpool.Pool, error) {
+	var last error
+	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		pool, err := r.open(ctx)
+		switch {
+		case err == nil:
+			return pool, nil
+		case !r.options.lead && r.options.wait.Duration == 0:
+			return nil, err
+		case ctx.Err() == nil && !mayPass(err):
+			return nil, err
+		case ctx.Err() == nil:
+			r.awaitServer(err)
+			last = err
+			rest(ctx, pause)
+		}
+		if ctx.Err() != nil {
+			if last == nil {
+				last = err
+			}
+			return nil, fmt.Errorf("gave up after %v of waiting for the server: %w", r.options.wait.Duration, last)
+		}
+	}
+}
+
+// open connects, and remembers the connection for the watchdog.
+func (r *runner) open(ctx context.Context) (*pgxpool.Pool, error) {
+	config, err := connect.Config(r.app.dsn)
+	if err != nil {
+		return nil, err
+	}
+	r.application = config.ConnConfig.RuntimeParams["application_name"]
+	config.AfterConnect = func(_ context.Context, conn *pgx.Conn) error {
+		socket, err := connect.Socket(conn.PgConn().Conn())
+		if err == nil {
+			r.conn.Store(&socket)
+		}
+		return err
+	}
+	return connect.Open(ctx, config)
+}
+
+// awaitServer says what is waited for, once for each reason.
+func (r *runner) awaitServer(err error) {
+	if text := message(err); text != r.awaited {
+		r.awaited = text
+		r.say(text + "\nwaiting for the server")
+	}
+}
+
+// rest returns after about a pause, or when ctx ends.
+func rest(ctx context.Context, pause time.Duration) {
+	select {
+	case <-time.After(pause/2 + rand.N(pause/2)):
+	case <-ctx.Done():
+	}
+}
+
+// mayPass reports whether an error of a wait is of a server that goes down, comes
+// up, or can't be reached, and not of what is asked of it.
+func mayPass(err error) bool {
+	var (
+		pg      *pgconn.PgError
+		connect *pgconn.ConnectError
+		network net.Error
+	)
+	switch {
+	case isMisconfigured(err):
+		return false
+	case errors.As(err, &pg):
+		return codeOfServer(err) == exitUnavailable
+	case errors.As(err, &connect), errors.As(err, &network):
+		return true
+	}
+	for _, target := range []error{
+		advisory.ErrLost, pgconn.ErrConnClosed, io.EOF, io.ErrUnexpectedEOF, net.ErrClosed, context.DeadlineExceeded,
+	} {
+		if errors.Is(err, target) {
+			return true
+		}
+	}
+	return false
+}
