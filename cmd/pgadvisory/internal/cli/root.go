@@ -82,7 +82,7 @@ func (a *app) root() *cobra.Command {
 	root.SetHelpCommandGroupID(groupHelp)
 	root.SetCompletionCommandGroupID(groupHelp)
 	root.AddCommand(
-		a.run(), a.ls(), a.key(), a.kill(),
+		a.run(), a.lead(), a.ls(), a.key(), a.kill(),
 		a.migrate(), a.guard(), a.guardBy(), a.unguard(), a.verify(), a.grant(), a.revoke(),
 		a.doctor(), a.man(),
 	)
