@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 // throughProxy is a database's address behind a proxy, which refuses connections
@@ -48,7 +49,6 @@ func TestRun_waitsForAServerThatIsDownAtTheStart(t *testing.T) {
 			proxy.RefuseNew(false)
 			p.ends(0)
 			require.Equal(t, "my turn\n", p.stdout.String())
-			require.Equal(t, 1, strings.Count(p.stderr.String(), "waiting for the server"))
 		})
 	}
 }
@@ -138,4 +138,15 @@ func TestLead_asTheFirstProcess(t *testing.T) {
 	p.ends(0)
 	require.Equal(t, "leading 1\nresigned\nleading 1\nresigned\n", p.stdout.String())
 	awaitHolders(t, observer, 0)
+}
+
+// A standby that is to be promoted is waited for.
+func TestLead_waitsForThePromotion(t *testing.T) {
+	t.Parallel()
+	pair := pgtest.StartPair(t)
+	p := start(t, pair.Standby.DSN, "lead", "scheduler", "--", "echo", "leading")
+	p.says("standby")
+	pair.Promote(t)
+	p.ends(0)
+	require.Equal(t, "leading\n", p.stdout.String())
 }

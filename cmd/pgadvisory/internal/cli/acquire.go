@@ -55,10 +55,11 @@ func (r *runner) acquire(ctx context.Context, pool *pgxpool.Pool) (h held, err e
 			return held{}, fmt.Errorf("%w after %v of waiting for %s", errTimeIsUp, r.options.wait.Duration, r.printable())
 		case errors.Is(err, advisory.ErrNotAcquired) && !r.options.fence: // that one may say more
 			return held{}, fmt.Errorf("%w: another session holds %s", advisory.ErrNotAcquired, r.printable())
-		case r.options.noWait, ctx.Err() != nil, !mayPass(err):
+		case r.options.noWait, ctx.Err() != nil, !r.mayPass(err):
 			return held{}, err
 		}
 		r.awaitServer(err)
+		pool.Reset() // another connection may lead to another server
 		rest(ctx, pause)
 	}
 }

@@ -22,30 +22,35 @@ const (
 	lastPause  = 5 * time.Second
 )
 
-// openOrWait is open. With --wait, and for a leader, it waits for a server that
-// can't be reached.
-func (r *runner) openOrWait(ctx context.Context) (*pgxpool.Pool, error) {
-	var last error
+// withWait is a context that ends with --wait.
+func (r *runner) withWait(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.options.wait.Duration == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeoutCause(ctx, r.options.wait.Duration, errTimeIsUp)
+}
+
+// waitsFor reports whether a server is waited for that open could not reach: with
+// --wait, and by a leader.
+func (r *runner) waitsFor(ctx context.Context, err error) bool {
+	return (r.options.lead || r.options.wait.Duration > 0) && ctx.Err() == nil && r.mayPass(err)
+}
+
+// reopen is open again and again, after an error of it, until ctx ends.
+func (r *runner) reopen(ctx context.Context, last error) (*pgxpool.Pool, error) {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
+		r.awaitServer(last)
+		rest(ctx, pause)
 		pool, err := r.open(ctx)
 		switch {
 		case err == nil:
 			return pool, nil
-		case !r.options.lead && r.options.wait.Duration == 0:
-			return nil, err
-		case ctx.Err() == nil && !mayPass(err):
-			return nil, err
-		case ctx.Err() == nil:
-			r.awaitServer(err)
-			last = err
-			rest(ctx, pause)
-		}
-		if ctx.Err() != nil {
-			if last == nil {
-				last = err
-			}
+		case ctx.Err() != nil:
 			return nil, fmt.Errorf("gave up after %v of waiting for the server: %w", r.options.wait.Duration, last)
+		case !r.mayPass(err):
+			return nil, err
 		}
+		last = err
 	}
 }
 
@@ -80,6 +85,12 @@ func rest(ctx context.Context, pause time.Duration) {
 	case <-time.After(pause/2 + rand.N(pause/2)):
 	case <-ctx.Done():
 	}
+}
+
+// mayPass is the function of that name. A leader also waits for a standby to be
+// promoted, as Locker.Lead does.
+func (r *runner) mayPass(err error) bool {
+	return r.options.lead && errors.Is(err, advisory.ErrStandby) || mayPass(err)
 }
 
 // mayPass reports whether an error of a wait is of a server that goes down, comes

@@ -84,7 +84,9 @@ func (r *runner) term(parent context.Context) (lost bool, err error) {
 	r.tell("holding %s after %v", h.what, time.Since(start).Round(time.Millisecond))
 
 	if err := group.Hold(*r.conn.Load()); err != nil {
-		_ = h.lock.Unlock(parent)
+		if loss := h.lock.Unlock(parent); errors.Is(loss, advisory.ErrLost) {
+			return true, r.lost(loss, supervise.Result{}, err)
+		}
 		return false, &failure{code: exitSystem, err: err}
 	}
 	stopMarking := r.mark(h.lock)
@@ -132,15 +134,18 @@ func (r *runner) grant(parent context.Context) (held, *pgxpool.Pool, error) {
 	granted := make(chan answer, 1)
 	// Ends when the lock is granted, or soon after ctx has.
 	go func() {
-		ctx := ctx
-		if r.options.wait.Duration > 0 {
-			var cancel context.CancelFunc
-			ctx, cancel = context.WithTimeoutCause(ctx, r.options.wait.Duration, errTimeIsUp)
-			defer cancel()
-		}
 		var a answer
-		if pool, a.err = r.openOrWait(ctx); a.err == nil {
-			a.held, a.err = r.acquire(ctx, pool)
+		if pool, a.err = r.open(ctx); a.err == nil {
+			waiting, stop := r.withWait(ctx)
+			defer stop()
+			a.held, a.err = r.acquire(waiting, pool)
+		} else if r.waitsFor(ctx, a.err) {
+			// The time counts from now on for both.
+			waiting, stop := r.withWait(ctx)
+			defer stop()
+			if pool, a.err = r.reopen(waiting, a.err); a.err == nil {
+				a.held, a.err = r.acquire(waiting, pool)
+			}
 		}
 		granted <- a
 	}()
