@@ -465,7 +465,7 @@ AS $$
         p.proowner, coalesce(p.proacl, acldefault('f', p.proowner)),
         CASE WHEN f.may = 'everybody' THEN 'EXECUTE' END, CASE WHEN f.may IN ('everybody', 'granted') THEN 'EXECUTE' END, f.may IS NOT NULL
         FROM pg_proc p LEFT JOIN (VALUES
-            ('issue', 'granted'), ('stamp', 'granted'),
+            ('issue', 'granted'), ('issue_after', 'granted'), ('stamp', 'granted'),
             ('rebase', 'nobody'), ('choose_epoch_source', 'nobody'), ('issue_first', 'nobody'), ('token_of_new_epoch', 'nobody'),
             ('share_writing', 'nobody'), ('check_write', 'nobody'), ('check_values', 'nobody'),
             ('check_statement', 'everybody'), ('check_rows', 'everybody'), ('check_row', 'everybody'), ('refuse_truncate', 'everybody'), ('stamp_row', 'everybody'),
