@@ -15,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 func TestLock_returnsAtOnceWhenCtxEnds(t *testing.T) {
@@ -180,7 +181,7 @@ func TestTryLock_everyContextCancelledAtARandomMoment(t *testing.T) {
 // may reach a statement of the session that comes later.
 func TestLock_poolWhoseContextsSendCancelRequests(t *testing.T) {
 	t.Parallel()
-	b := setup(t, maxConns(2), func(c *pgxpool.Config) {
+	b := setupWith(t, pgtest.ReadableLog, maxConns(2), func(c *pgxpool.Config) {
 		c.ConnConfig.BuildContextWatcherHandler = func(conn *pgconn.PgConn) ctxwatch.Handler {
 			return &pgconn.CancelRequestContextWatcherHandler{Conn: conn, DeadlineDelay: time.Second}
 		}

@@ -13,6 +13,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 // Case 72: hashes that a float or a modulo would spoil.
@@ -60,7 +61,7 @@ func TestName_isNoNumberThatOtherSoftwareTakes(t *testing.T) {
 // sessions than those that hold.
 func TestLock_crossedWaitsEndWithTheirContexts(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupWith(t, pgtest.ReadableLog)
 	_, other := b.another(t, nil)
 	one, err := b.locker.TryLock(t.Context(), advisory.ID(1))
 	require.NoError(t, err)
@@ -131,7 +132,7 @@ func TestLockAll_takesItsLocksInOneOrder(t *testing.T) {
 // Case 105: how often the server is asked while fifty calls of a Locker wait.
 func TestLock_asksAFewTimesASecond(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupWith(t, pgtest.ReadableLog)
 	pool, locker := b.another(t, nil, maxConns(2), setting("log_statement", "all"))
 	holder := b.session(t)
 	exec(t, holder, "SELECT pg_advisory_lock(7)")
@@ -161,7 +162,7 @@ func TestLock_asksAFewTimesASecond(t *testing.T) {
 // Case 109: calls are cancelled, and queries that share the pool are not.
 func TestLock_cancelledCallsLeaveOtherQueriesAlone(t *testing.T) {
 	t.Parallel()
-	b := setup(t, maxConns(4))
+	b := setupWith(t, pgtest.ReadableLog, maxConns(4))
 	exec(t, b.session(t), "SELECT pg_advisory_lock(7)")
 	stop := make(chan struct{})
 	var work sync.WaitGroup

@@ -43,7 +43,7 @@ func TestInspect_showsAdvisoryLocksOnly(t *testing.T) {
 
 func TestInspect_showsPreparedTransactions(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupWith(t, pgtest.PreparedTransactions)
 	gid := rand.Text()
 	tx := begin(t, b.raw)
 	require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.ID(7)))

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 func ids(n ...int64) []advisory.Key {
@@ -103,7 +104,7 @@ func TestLockAll_waitsForEachAndLeavesNothingWhenCancelled(t *testing.T) {
 // Case 88: any order of the arguments, no deadlock.
 func TestLockAll_inAnyOrderDoesNotDeadlock(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupWith(t, pgtest.ReadableLog)
 	_, other := b.another(t, nil, maxConns(3))
 	var held [4]counter
 	var wg sync.WaitGroup

@@ -34,6 +34,12 @@ func setupConfig(t *testing.T, config *advisory.Config, configure ...func(*pgxpo
 	return setupOn(t, pgtest.New(t), config, configure...)
 }
 
+// setupWith is setup on a server that meets a need.
+func setupWith(t *testing.T, need pgtest.Need, configure ...func(*pgxpool.Config)) *bundle {
+	t.Helper()
+	return setupOn(t, pgtest.NewWith(t, need), nil, configure...)
+}
+
 // setupOn is setupConfig on a database that is there.
 func setupOn(t *testing.T, db *pgtest.Database, config *advisory.Config, configure ...func(*pgxpool.Config)) *bundle {
 	t.Helper()

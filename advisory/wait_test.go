@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 // lockInBackground calls Lock in a goroutine and returns when it waits on the
@@ -74,7 +75,7 @@ func TestLock_waitsAnyTime(t *testing.T) {
 // than the one that holds the lock, while others wait for the lock.
 func TestLock_letsCreateIndexConcurrentlyFinish(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupWith(t, pgtest.ReadableLog)
 	table := b.session(t)
 	exec(t, table, "CREATE TABLE t (x int)")
 	lock, err := b.locker.TryLock(t.Context(), advisory.ID(7))
@@ -111,7 +112,7 @@ func TestLock_letsCreateIndexConcurrentlyFinish(t *testing.T) {
 // says nothing in the server's log.
 func TestLock_holdsBackNoVacuum(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupWith(t, pgtest.ReadableLog)
 	holder := b.session(t)
 	exec(t, holder, "CREATE TABLE t (x int)")
 	exec(t, holder, "INSERT INTO t SELECT generate_series(1, 50)")
@@ -181,7 +182,7 @@ func TestLock_settingsOfTheRoleEndNoWait(t *testing.T) {
 // A deadlock_timeout below the default shortens the wait on the server.
 func TestLock_staysBelowDeadlockTimeout(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupWith(t, pgtest.ReadableLog)
 	_, locker := b.another(t, nil, setting("deadlock_timeout", "20ms"))
 	holder := b.session(t)
 	exec(t, holder, "CREATE TABLE t (x int)")

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 func requireSQLState(t *testing.T, err error, code string) {
@@ -145,7 +146,7 @@ func TestLockTx_nextToALockOfTheSameSession(t *testing.T) {
 
 func TestLockTx_isHeldByAPreparedTransaction(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupWith(t, pgtest.PreparedTransactions)
 	conn, gid := b.via.Conn(t), rand.Text()
 	exec(t, conn, "SELECT pg_advisory_lock(8)")
 	tx, err := conn.Begin(t.Context())

@@ -8,6 +8,7 @@ import (
 
 	"github.com/pgadvisory/pgadvisory/advisory"
 	"github.com/pgadvisory/pgadvisory/fencing"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 // A prepared transaction has no session, but it holds the next holder up as any
@@ -17,10 +18,7 @@ func TestLock_waitsForAPreparedTransaction(t *testing.T) {
 	for _, level := range levels {
 		t.Run(string(level), func(t *testing.T) {
 			t.Parallel()
-			b := setup(t)
-			if one[int](t, b.observer, `SELECT current_setting('max_prepared_transactions')::int`) == 0 {
-				t.Skip("not applicable: the server prepares no transactions")
-			}
+			b := setupOn(t, pgtest.NewWith(t, pgtest.PreparedTransactions))
 			b.guarded(t, "exports", "nightly")
 			old := b.lock(t, b.fencer, "nightly")
 			conn, name := b.db.Conn(t), b.db.Name

@@ -29,7 +29,11 @@ type bundle struct {
 
 func setup(t *testing.T) *bundle {
 	t.Helper()
-	db := pgtest.New(t)
+	return setupOn(t, pgtest.New(t))
+}
+
+func setupOn(t *testing.T, db *pgtest.Database) *bundle {
+	t.Helper()
 	b := &bundle{db: db, pool: db.Pool(t, large), observer: db.Conn(t)}
 	b.fencer = newFencer(t, b.pool, nil, nil)
 	return b

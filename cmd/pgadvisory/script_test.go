@@ -56,7 +56,7 @@ func setUpScript(env *testscript.Env) error {
 	if !ok {
 		return errors.New("testscript's T is not a testing.TB")
 	}
-	db := pgtest.New(t)
+	db := pgtest.NewWith(t, pgtest.Passwords)
 	env.Values[databaseKey], env.Values[testKey] = db, t
 	parsed, err := url.Parse(db.DSN)
 	if err != nil {

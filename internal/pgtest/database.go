@@ -27,7 +27,12 @@ type Database struct {
 // the server; if that fails, every call fails its test with the reason.
 func New(t testing.TB) *Database {
 	t.Helper()
-	server, err := shared.get()
+	return shared.newDatabase(t)
+}
+
+func (s *sharedServer) newDatabase(t testing.TB) *Database {
+	t.Helper()
+	server, err := s.get()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -66,6 +66,18 @@ func withDatabase(dsn, name string) (string, error) {
 	return u.String(), nil
 }
 
+// withParameter returns the URL dsn with another value of a parameter.
+func withParameter(dsn, name, value string) (string, error) {
+	u, err := url.Parse(dsn)
+	if err != nil {
+		return "", errors.New("connection URL can't be parsed") // err would show it
+	}
+	query := u.Query()
+	query.Set(name, value)
+	u.RawQuery = query.Encode()
+	return u.String(), nil
+}
+
 // parseKeywords reads the keyword/value form: key = value, where a value with
 // spaces is in single quotes and a backslash takes the next character as it is.
 func parseKeywords(dsn string) (map[string]string, error) {

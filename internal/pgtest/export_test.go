@@ -11,6 +11,9 @@ import (
 // Dir is where the server's files are, or "" if they aren't on this machine.
 func (s *Server) Dir() string { return s.backend.dir }
 
+// Meets reports whether the server offers what is needed.
+func (s *Server) Meets(ctx context.Context, need Need) (bool, error) { return s.meets(ctx, need) }
+
 // Choose runs the choice among providers that do nothing but succeed or fail.
 func Choose(forced string, names []string, failures map[string]error) (taken string, notes []string, err error) {
 	var candidates []provider

@@ -20,10 +20,12 @@ const sharedLimit = 5 * time.Minute
 
 // shared is the server of all tests of this process. It is global because the
 // only thing that all tests of a package have in common is the process.
-var shared sharedServer
+var shared = sharedServer{start: func(ctx context.Context) (*Server, error) { return Start(ctx, os.Stderr) }}
 
 // A sharedServer is started by the first test that needs it.
 type sharedServer struct {
+	start func(context.Context) (*Server, error)
+
 	// mu guards the fields below and is held during start and close.
 	mu       sync.Mutex
 	started  bool
@@ -42,7 +44,7 @@ func (s *sharedServer) get() (*Server, error) {
 		ctx, cancel := context.WithTimeout(context.Background(), sharedLimit)
 		defer cancel()
 		s.started = true
-		s.server, s.err = Start(ctx, os.Stderr)
+		s.server, s.err = s.start(ctx)
 	}
 	return s.server, s.err
 }
@@ -113,7 +115,7 @@ func setDatabaseURL() error {
 
 // finish returns the process's exit code.
 func finish(code int) int {
-	if err := shared.close(); err != nil {
+	if err := errors.Join(shared.close(), own.close()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		code = max(code, 1)
 	}

@@ -62,8 +62,8 @@ func newServer(provider string, b *backend) *Server {
 }
 
 // DSN returns the URL of the server's maintenance database, as a superuser. It
-// is DATABASE_URL as given, if that is where the server comes from and if it is
-// a URL.
+// is DATABASE_URL if that is where the server comes from, as a URL, and with an
+// sslmode that leaves one way to connect.
 func (s *Server) DSN() string { return s.backend.dsn }
 
 // Version returns the server's server_version_num.

@@ -4,6 +4,9 @@ const (
 	// The version twice: as a number to compare, and as text to print.
 	sqlVersion = `SELECT current_setting('server_version_num')::int4, current_setting('server_version')`
 
+	// 0 if no transaction can be prepared.
+	sqlMaxPrepared = `SELECT current_setting('max_prepared_transactions')::int4`
+
 	// Differs after a restart.
 	sqlStartTime = `SELECT pg_catalog.pg_postmaster_start_time()`
 
