@@ -65,7 +65,9 @@ func (s *sharedServer) close() error {
 
 // Main is what a package's TestMain consists of. It runs the tests, stops the
 // server if a test had it started, and looks for goroutines that are left. Then
-// it exits; with a code other than zero if any of these failed.
+// it exits; with a code other than zero if any of these failed. The tests don't
+// see the variables of libpq that are set, nor do they and what they start ignore
+// the signals that whoever started them ignored.
 //
 // Unless -parallel is given, eight tests run on each CPU at once: most of the
 // time they wait for the server.
@@ -73,6 +75,8 @@ func (s *sharedServer) close() error {
 // Between the tests and the look for goroutines it calls tidy, for what tests have
 // in common besides the server.
 func Main(m *testing.M, tidy ...func()) {
+	clearEnvironment()
+	handleIgnoredSignals()
 	flag.Parse()
 	given := false
 	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
@@ -101,6 +105,7 @@ func MainWithExamples(m *testing.M) {
 }
 
 func setDatabaseURL() error {
+	clearEnvironment()
 	server, err := shared.get() // which has read the variable by now
 	if err != nil {
 		return err
