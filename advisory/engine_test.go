@@ -50,14 +50,18 @@ func onPeer(t *testing.T, peer *pgscript.Server, config *advisory.Config, config
 }
 
 // patient is a config whose timeouts are long where the test is not about them:
-// on a busy machine a peer takes its time to answer.
+// on a busy machine a server takes its time to answer.
 func patient(config *advisory.Config) *advisory.Config {
 	var c advisory.Config
 	if config != nil {
 		c = *config
 	}
-	c.HeartbeatTimeout = cmp.Or(c.HeartbeatTimeout, 30*time.Second)
-	c.VanishTimeout = cmp.Or(c.VanishTimeout, 24*time.Hour)
+	if c.VanishTimeout == 0 { // else it is about them
+		c.HeartbeatTimeout = cmp.Or(c.HeartbeatTimeout, 20*time.Second)
+		if c.Heartbeat+c.HeartbeatTimeout >= 30*time.Second { // which is the default
+			c.VanishTimeout = 24 * time.Hour
+		}
+	}
 	c.UnlockTimeout = cmp.Or(c.UnlockTimeout, 30*time.Second)
 	return &c
 }

@@ -78,7 +78,7 @@ func TestDo_fourHoldersOfAPoolOfFour(t *testing.T) {
 		}
 	}
 	require.Equal(t, 1, refused)
-	require.Less(t, time.Since(start), 5*time.Second)
+	require.Less(t, time.Since(start), patience)
 	b.leakCheck(t)
 }
 

@@ -29,15 +29,15 @@ func TestLock_givenUpWhereNoCancelRequestArrives(t *testing.T) {
 		}()
 		b.eventually(t, "it waits on the server", func() bool { return b.waiting(t) == 1 })
 		proxy.HangNew(true)
-		start := time.Now()
+		elapsed := timed(t)
 		cancel()
 		require.ErrorIs(t, <-got, context.Canceled)
-		require.Less(t, time.Since(start), time.Second)
+		require.Less(t, elapsed(), time.Second)
 
 		exec(t, holder, "SELECT pg_advisory_unlock(7)")
-		start = time.Now()
+		elapsed = timed(t)
 		b.noLockLeft(t)
-		vanished := time.Since(start)
+		vanished := elapsed()
 		lock, err := locker.Lock(t.Context(), advisory.ID(7))
 		require.NoError(t, err, "no new connection is needed")
 		require.NoError(t, lock.Unlock(t.Context()))
@@ -65,11 +65,11 @@ func TestLoss_holderGoneInTheMiddleOfAStatement(t *testing.T) {
 		lock, err := locker.TryLock(t.Context(), advisory.ID(7))
 		require.NoError(t, err)
 		ended := b.sleepOn(t.Context(), t, lock, statement)
-		start := time.Now()
+		elapsed := timed(t)
 		proxy.RefuseNew(true) // a process that was killed has nothing cancelled
 		proxy.Cut()
 		b.noLockLeft(t)
-		took := time.Since(start)
+		took := elapsed()
 		<-ended
 		noticed(t, lock)
 		return took

@@ -76,10 +76,10 @@ func TestLead_endsWithItsContextWhilePausing(t *testing.T) {
 		return connects.Load() >= 6 && advisory.Waiting(locker, advisory.ID(7)) == 0
 	})
 	mine := errors.New("mine")
-	start := time.Now()
+	elapsed := timed(t)
 	c.stop(mine)
 	err := c.end(t)
-	require.Less(t, time.Since(start), time.Second)
+	require.Less(t, elapsed(), time.Second)
 	require.ErrorIs(t, err, context.Canceled)
 	require.ErrorIs(t, err, mine)
 	require.ErrorContains(t, err, "get a connection", "what it paused for")

@@ -54,8 +54,8 @@ func (c *candidate) leads(t *testing.T) *term {
 		return term
 	case err := <-c.done:
 		t.Fatalf("Lead has returned: %v", err)
-	case <-time.After(20 * time.Second):
-		t.Fatal("does not lead within 20 s")
+	case <-time.After(patience):
+		t.Fatal("does not lead")
 	}
 	return nil
 }
@@ -66,8 +66,8 @@ func (c *candidate) end(t *testing.T) error {
 	select {
 	case err := <-c.done:
 		return err
-	case <-time.After(5 * time.Second):
-		t.Fatal("Lead does not return within 5 s")
+	case <-time.After(patience):
+		t.Fatal("Lead does not return")
 		return nil
 	}
 }

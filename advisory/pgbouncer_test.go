@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
@@ -238,7 +237,7 @@ func TestLead_returnsAtOnceWhatAPoolerRefuses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			_, locker := b.another(t, &advisory.Config{SessionPooler: true}, wrong)
-			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			ctx, cancel := context.WithTimeout(t.Context(), patience)
 			defer cancel()
 			err := locker.Lead(ctx, advisory.ID(7), func(context.Context, *advisory.Lock) error { return nil })
 			require.Error(t, err)

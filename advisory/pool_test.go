@@ -186,7 +186,7 @@ func TestTryLock_replacesAConnectionThatWentSilent(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	proxy := b.proxy(t)
-	_, locker := b.another(t, &advisory.Config{HeartbeatTimeout: time.Second}, through(proxy), maxConns(3),
+	_, locker := b.another(t, &advisory.Config{HeartbeatTimeout: 4 * time.Second}, through(proxy), maxConns(3),
 		func(c *pgxpool.Config) {
 			c.ShouldPing = func(context.Context, pgxpool.ShouldPingParams) bool { return true }
 		})

@@ -141,7 +141,7 @@ func TestSession_givesWayWhenItIsBusy(t *testing.T) {
 		})
 	}
 	b.eventually(t, "it is busy", func() bool { return cycles.Load() > 200 })
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
 	require.NoError(t, held.Tx(ctx, pgx.TxOptions{}, func(pgx.Tx) error { return nil }))
 	require.NoError(t, s.Close(t.Context()))
@@ -254,7 +254,7 @@ func TestTryLock_costsOneRoundTripAndUnlockAnother(t *testing.T) {
 // end.
 func TestSession_unlockDoesNotWaitForATransactionWithoutEnd(t *testing.T) {
 	t.Parallel()
-	b := setupConfig(t, &advisory.Config{UnlockTimeout: 100 * time.Millisecond, HeartbeatTimeout: 100 * time.Millisecond})
+	b := setupConfig(t, &advisory.Config{UnlockTimeout: 100 * time.Millisecond, HeartbeatTimeout: 5 * time.Second})
 	s := b.openSession(t)
 	busy, err := s.TryLock(t.Context(), advisory.ID(1))
 	require.NoError(t, err)

@@ -11,7 +11,20 @@ import (
 
 	"github.com/pgadvisory/pgadvisory/advisory"
 	"github.com/pgadvisory/pgadvisory/internal/pgtest"
+	"github.com/pgadvisory/pgadvisory/internal/stopwatch"
 )
+
+// patience bounds each wait of a test for a state. It is no limit on what is
+// tested: on a busy machine all takes its time.
+const patience = time.Minute
+
+// timed returns a clock of the time in which this process could run.
+func timed(t *testing.T) func() time.Duration {
+	t.Helper()
+	w := stopwatch.Start()
+	t.Cleanup(func() { w.Stop() })
+	return w.Net
+}
 
 // bundle is a database of the test's own, a Locker on it and an observer.
 type bundle struct {
@@ -54,10 +67,10 @@ func setupOn(t *testing.T, db *pgtest.Database, config *advisory.Config, configu
 func (b *bundle) another(t *testing.T, config *advisory.Config, configure ...func(*pgxpool.Config)) (*pgxpool.Pool, *advisory.Locker) {
 	t.Helper()
 	pool := b.via.Pool(t, configure...)
-	locker, err := advisory.New(pool, b.usual(config))
+	locker, err := advisory.New(pool, patient(b.usual(config)))
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		if err := locker.Close(ctx); err != nil {
 			t.Errorf("close the locker: %v", err)
@@ -70,14 +83,14 @@ func (b *bundle) another(t *testing.T, config *advisory.Config, configure ...fun
 // eventually polls until a state is reached.
 func (b *bundle) eventually(t testing.TB, state string, reached func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(patience)
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
 	for !reached() {
 		select {
 		case <-tick.C:
 		case <-deadline:
-			t.Fatalf("not reached within 10 s: %s", state)
+			t.Fatalf("not reached within %s: %s", patience, state)
 		}
 	}
 }

@@ -81,7 +81,7 @@ func TestTryLock_leftInTheMiddleOfTheStatement(t *testing.T) {
 	pid := lock.BackendPID()
 	require.NoError(t, lock.Unlock(t.Context()))
 	for range 20 {
-		proxy.Delay(faultproxy.ToClient, 50*time.Millisecond)
+		proxy.Delay(faultproxy.ToClient, time.Hour) // until it is ended
 		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 		_, err = locker.TryLock(ctx, advisory.ID(7))
 		cancel()

@@ -86,7 +86,7 @@ func newStress(t *testing.T) *stress {
 func (s *stress) run(t *testing.T, duration time.Duration) {
 	t.Helper()
 	// On a machine that is busy it takes its time until a lock is granted.
-	ctx, cancel := context.WithTimeout(t.Context(), duration+20*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), duration+patience)
 	defer cancel()
 	var work sync.WaitGroup
 	work.Go(func() {
@@ -175,7 +175,7 @@ func (m *member) current() *advisory.Locker {
 // replaceLocker closes the Locker under those who use it.
 func (m *member) replaceLocker(t *testing.T) {
 	t.Helper()
-	locker, err := advisory.New(m.pool, m.usual(nil))
+	locker, err := advisory.New(m.pool, patient(m.usual(nil)))
 	if err != nil {
 		t.Errorf("new locker: %v", err)
 		return
@@ -187,7 +187,7 @@ func (m *member) replaceLocker(t *testing.T) {
 	if old == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	_ = old.Close(ctx) // its unlocks may meet the trouble
 	if ctx.Err() != nil {

@@ -39,8 +39,8 @@ func (p *Proxy) HangNew(hang bool) {
 }
 
 // Delay holds back what goes in one direction, the end of a connection
-// included, for a duration from now on, or no more if it is zero. The order is
-// kept.
+// included, for a duration from now on, or no more if it is zero. What is held
+// back already is so for the new duration. The order is kept.
 func (p *Proxy) Delay(d Direction, duration time.Duration) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

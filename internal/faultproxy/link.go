@@ -27,6 +27,7 @@ type link struct {
 	mu        sync.Mutex // guards the fields below; nothing blocks under it
 	swallows  [2]bool
 	delays    [2]time.Duration
+	changed   chan struct{} // closed when the delays change
 	idleAfter time.Duration
 	idle      *time.Timer // nil without a limit; runs cut
 }
@@ -57,19 +58,26 @@ func (l *link) forward(d Direction) {
 	l.cut()
 }
 
-// wait returns when the delay of a direction is over, or the link.
+// wait returns when the delay of a direction is over, or has been changed to one
+// that is, or the link.
 func (l *link) wait(d Direction) {
-	l.mu.Lock()
-	delay := l.delays[d]
-	l.mu.Unlock()
-	if delay == 0 {
-		return
-	}
-	timer := time.NewTimer(delay)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-	case <-l.done:
+	for start := time.Now(); ; {
+		l.mu.Lock()
+		delay, changed := l.delays[d], l.changed
+		l.mu.Unlock()
+		rest := delay - time.Since(start)
+		if delay == 0 || rest <= 0 {
+			return
+		}
+		timer := time.NewTimer(rest)
+		select {
+		case <-timer.C:
+		case <-changed:
+		case <-l.done:
+			timer.Stop()
+			return
+		}
+		timer.Stop()
 	}
 }
 
@@ -77,6 +85,8 @@ func (l *link) hold(d Direction, delay time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.delays[d] = delay
+	close(l.changed)
+	l.changed = make(chan struct{})
 }
 
 func (l *link) swallow(d Direction) {

@@ -76,7 +76,7 @@ func (p *Proxy) carry(client *net.TCPConn) {
 	if refuses {
 		return
 	}
-	l := &link{client: client, done: make(chan struct{})}
+	l := &link{client: client, done: make(chan struct{}), changed: make(chan struct{})}
 	if !hangs {
 		server, err := net.Dial("tcp", target)
 		if err != nil {

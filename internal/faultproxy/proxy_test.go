@@ -130,9 +130,15 @@ func TestDelay_holdsBackOneDirection(t *testing.T) {
 	}
 
 	proxy.Delay(faultproxy.ToClient, time.Hour)
-	write(t, conn, "never\n")
+	write(t, conn, "held back\n")
 	<-heard
 	requireSilence(t, conn)
+	proxy.Delay(faultproxy.ToClient, 0)
+	requireLine(t, conn, "held back\n")
+
+	proxy.Delay(faultproxy.ToClient, time.Hour)
+	write(t, conn, "held back\n")
+	<-heard
 	// The end of the test doesn't wait for the hour.
 }
 
