@@ -25,6 +25,7 @@ import (
 	"github.com/pgadvisory/pgadvisory/fencing"
 	"github.com/pgadvisory/pgadvisory/internal/childproc"
 	"github.com/pgadvisory/pgadvisory/internal/pgtest"
+	"github.com/pgadvisory/pgadvisory/internal/stopwatch"
 	"github.com/pgadvisory/pgadvisory/migrations"
 )
 
@@ -88,21 +89,26 @@ func startWorker(t *testing.T, db *pgtest.Database) (w *childproc.Child, process
 	return w, process, backend
 }
 
-// free returns how long it takes until nobody holds an advisory lock.
+// patience bounds each wait of a test for a state.
+const patience = time.Minute
+
+// free returns how long it takes until nobody holds an advisory lock, without the
+// time in which this process could not run.
 func free(t *testing.T, pool *pgxpool.Pool) time.Duration {
 	t.Helper()
-	start := time.Now()
+	w := stopwatch.Start()
+	defer w.Stop()
 	tick := time.NewTicker(3 * time.Millisecond)
 	defer tick.Stop()
-	for time.Since(start) < 10*time.Second {
+	for start := time.Now(); time.Since(start) < patience; {
 		all, err := advisory.Inspect(t.Context(), pool)
 		require.NoError(t, err)
 		if len(all) == 0 {
-			return time.Since(start)
+			return w.Net()
 		}
 		<-tick.C
 	}
-	require.FailNow(t, "still held after 10 s")
+	require.FailNow(t, "still held", "after %s", patience)
 	return 0
 }
 

@@ -75,7 +75,7 @@ func TestMigrations_goOnAfterTheirProcessWasKilled(t *testing.T) {
 			select {
 			case err := <-result:
 				require.NoError(t, err)
-			case <-time.After(30 * time.Second):
+			case <-time.After(patience):
 				require.FailNow(t, "Up does not return")
 			}
 			version, err := migrations.Version(t.Context(), pool)
@@ -95,5 +95,5 @@ func waitForAtTheGate(t *testing.T, observer *pgx.Conn) {
 		err := observer.QueryRow(t.Context(), `SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE locktype = 'advisory' AND classid = 17
 			AND NOT granted AND database = (SELECT oid FROM pg_catalog.pg_database WHERE datname = current_database()))`).Scan(&waits)
 		return err == nil && waits
-	}, 30*time.Second, 10*time.Millisecond)
+	}, patience, 10*time.Millisecond)
 }

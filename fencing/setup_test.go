@@ -17,7 +17,7 @@ import (
 )
 
 // limit bounds every wait for something that is expected to happen.
-const limit = 30 * time.Second
+const limit = time.Minute
 
 // bundle is a database in which fencing is installed.
 type bundle struct {

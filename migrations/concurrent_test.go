@@ -118,7 +118,7 @@ func TestUpAndDown_giveUpTheWaitWithTheirContext(t *testing.T) {
 			cancel()
 			require.ErrorIs(t, receive(t, result), context.Canceled)
 
-			ctx, cancel = context.WithTimeout(t.Context(), 2*time.Second)
+			ctx, cancel = context.WithTimeout(t.Context(), 5*time.Second)
 			defer cancel()
 			err := run(ctx, pool)
 			require.ErrorIs(t, err, context.DeadlineExceeded)

@@ -16,7 +16,7 @@ import (
 )
 
 // limit bounds every wait for something that is expected to happen.
-const limit = 30 * time.Second
+const limit = time.Minute
 
 // lockKey is the lock that keeps runs apart. It is a wire format: runs of
 // different versions must meet.

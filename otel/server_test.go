@@ -29,7 +29,7 @@ func serve(t *testing.T, configure ...func(*pgxpool.Config)) *served {
 	require.NoError(t, err)
 	s.locker = locker
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		if err := locker.Close(ctx); err != nil {
 			t.Errorf("close the locker: %v", err)

@@ -87,7 +87,7 @@ func (d *database) requireNoSessions(t *testing.T) {
 	inUse := func(line string) bool {
 		return strings.HasPrefix(line, "session ") || strings.HasPrefix(line, "lock ")
 	}
-	deadline := time.After(20 * time.Second)
+	deadline := time.After(time.Minute)
 	for {
 		content := d.snapshot(t)
 		if !slices.ContainsFunc(content, inUse) {

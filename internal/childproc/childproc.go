@@ -22,7 +22,7 @@ import (
 const roleVar = "PGADVISORY_TEST_ROLE"
 
 // replyLimit bounds each wait for a child.
-const replyLimit = 20 * time.Second
+const replyLimit = time.Minute
 
 // Role is what a child does instead of the tests. It reads requests from in,
 // a line each, and ends at its end; so does every child whose parent ends.

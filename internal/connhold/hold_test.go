@@ -14,6 +14,7 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
 	"github.com/pgadvisory/pgadvisory/internal/pgtest"
+	"github.com/pgadvisory/pgadvisory/internal/stopwatch"
 )
 
 // bundle is a pool that connects by way of a proxy, and an observer that does
@@ -98,7 +99,7 @@ func (b *bundle) ended(t *testing.T, pid uint32) {
 
 func (b *bundle) eventually(t *testing.T, what string, isSo func() bool) {
 	t.Helper()
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(limit)
 	for !isSo() {
 		require.True(t, time.Now().Before(deadline), "not seen: "+what)
 		<-time.After(3 * time.Millisecond) // or the asking keeps a busy machine from it
@@ -174,7 +175,7 @@ func TestRun_takesCtxForItsValuesOnly(t *testing.T) {
 	type key struct{}
 	ctx, cancel := context.WithCancel(context.WithValue(t.Context(), key{}, "value"))
 	cancel()
-	err := hold.Run(ctx, time.Second, func(ctx context.Context, conn *pgx.Conn) error {
+	err := hold.Run(ctx, limit, func(ctx context.Context, conn *pgx.Conn) error {
 		require.Equal(t, "value", ctx.Value(key{}))
 		return conn.Ping(ctx)
 	})
@@ -191,10 +192,10 @@ func TestDestroy_endsTheSessionAtOnce(t *testing.T) {
 		if silent {
 			b.proxy.Swallow()
 		}
-		start := time.Now()
+		w := stopwatch.Start()
 		hold.Destroy()
 		hold.Destroy()
-		require.Less(t, time.Since(start), 5*time.Second)
+		require.Less(t, w.Stop(), 5*time.Second)
 		require.Zero(t, b.pool.Stat().TotalConns(), "the pool counts it out, link or no link")
 		if silent {
 			_, err := b.observer.Exec(t.Context(), "SELECT pg_terminate_backend($1)", int(pid))

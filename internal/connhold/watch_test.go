@@ -10,6 +10,7 @@ import (
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
+	"github.com/pgadvisory/pgadvisory/internal/stopwatch"
 )
 
 var quick = connhold.Limits{Heartbeat: 200 * time.Millisecond, Timeout: 200 * time.Millisecond}
@@ -92,16 +93,16 @@ func TestUnwatch_givesTheSessionBackUnharmed(t *testing.T) {
 		{Heartbeat: time.Nanosecond, Lead: 50 * time.Microsecond},
 		{Heartbeat: time.Nanosecond, Lead: time.Hour},
 	} {
-		limits.Timeout = 5 * time.Second
+		limits.Timeout = limit
 		hold, lost := b.watched(t, limits)
 		pid := hold.PID()
 		for i := range 200 {
 			<-time.After(time.Duration(i%20) * 10 * time.Microsecond) // in all states of the watch
-			require.Nil(t, hold.Unwatch(5*time.Second))
+			require.Nil(t, hold.Unwatch(limit))
 			require.NoError(t, run(t, hold, "SELECT 1"))
 			hold.Watch(limits, func(*connhold.Loss) { t.Error("lost") })
 		}
-		require.Nil(t, hold.Unwatch(5*time.Second))
+		require.Nil(t, hold.Unwatch(limit))
 		hold.Release()
 		require.True(t, b.isAlive(t, pid))
 		require.EqualValues(t, 1, b.pool.Stat().IdleConns())
@@ -117,9 +118,9 @@ func TestUnwatch_cutsOffAHeartbeatThatIsNotAnswered(t *testing.T) {
 	lost := make(chan *connhold.Loss, 1)
 	hold.Watch(connhold.Limits{Heartbeat: time.Nanosecond, Timeout: time.Hour}, func(loss *connhold.Loss) { lost <- loss })
 	b.eventually(t, "the heartbeat has arrived", func() bool { return b.lastQuery(t, hold.PID()) == "-- pgadvisory heartbeat" })
-	start := time.Now()
+	w := stopwatch.Start()
 	loss := hold.Unwatch(50 * time.Millisecond)
-	require.Less(t, time.Since(start), 5*time.Second)
+	require.Less(t, w.Stop(), 5*time.Second)
 	require.NotNil(t, loss)
 	require.Equal(t, connhold.Unresponsive, loss.Reason)
 	require.Equal(t, loss, <-lost)
@@ -131,12 +132,12 @@ func TestWatch_ignoresWhatIsNoLoss(t *testing.T) {
 	b := setup(t)
 	hold := b.pin(t)
 	require.NoError(t, run(t, hold, "LISTEN news"))
-	hold.Watch(connhold.Limits{Heartbeat: time.Millisecond, Timeout: 5 * time.Second}, func(loss *connhold.Loss) { t.Error(loss) })
+	hold.Watch(connhold.Limits{Heartbeat: time.Millisecond, Timeout: limit}, func(loss *connhold.Loss) { t.Error(loss) })
 	for range 100 { // notifications, and cancel requests that may hit a heartbeat
 		_, err := b.observer.Exec(t.Context(), "SELECT pg_notify('news', 'x'), pg_cancel_backend($1)", int(hold.PID()))
 		require.NoError(t, err)
 	}
-	require.Nil(t, hold.Unwatch(5*time.Second))
+	require.Nil(t, hold.Unwatch(limit))
 	hold.Destroy() // it listens
 }
 

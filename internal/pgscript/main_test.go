@@ -25,7 +25,7 @@ func connect(t *testing.T, peer *pgscript.Server, configure ...func(*pgx.ConnCon
 	conn, err := pgx.ConnectConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 		defer cancel()
 		conn.Close(ctx)
 		peer.Close()

@@ -12,7 +12,7 @@ import (
 )
 
 // closeLimit bounds the wait for a pool or a connection to close.
-const closeLimit = 10 * time.Second
+const closeLimit = time.Minute
 
 // A Database belongs to one test. Advisory locks are scoped to a database, so
 // that parallel tests can neither block nor see each other's.

@@ -17,7 +17,7 @@ import (
 
 const (
 	// startLimit bounds the start of one server, initdb included.
-	startLimit = time.Minute
+	startLimit = 2 * time.Minute
 	// portAttempts bounds how often another port is tried. The port is free
 	// when it is chosen, so that losing even one race for it is rare.
 	portAttempts = 5

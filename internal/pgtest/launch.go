@@ -20,7 +20,7 @@ const (
 )
 
 // shutdownLimit bounds the end of a server, and its start again.
-const shutdownLimit = 30 * time.Second
+const shutdownLimit = 2 * time.Minute
 
 var errNotOurs = errors.New("pgtest: the server was not started from installed binaries by this process")
 

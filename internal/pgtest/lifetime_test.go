@@ -54,14 +54,14 @@ func TestStart_leavesNothingWhenTheProcessIsKilledMeanwhile(t *testing.T) {
 			require.Eventually(t, func() bool {
 				matches, err := filepath.Glob(filepath.Join(tmp, "*", stage))
 				return err == nil && len(matches) > 0
-			}, 30*time.Second, time.Millisecond)
+			}, time.Minute, time.Millisecond)
 
 			require.NoError(t, child.Process.Kill())
 			require.Error(t, child.Wait())
 			require.Eventually(t, func() bool {
 				entries, err := os.ReadDir(tmp)
 				return err == nil && len(entries) == 0
-			}, 30*time.Second, 20*time.Millisecond, "the server's files are still there")
+			}, time.Minute, 20*time.Millisecond, "the server's files are still there")
 		})
 	}
 }
@@ -167,14 +167,14 @@ func requireGone(t *testing.T, r report) {
 			conn.Close()
 		}
 		return err != nil
-	}, 30*time.Second, 20*time.Millisecond, "the server still listens")
+	}, time.Minute, 20*time.Millisecond, "the server still listens")
 	if r.Dir == "" {
 		return
 	}
 	require.Eventually(t, func() bool {
 		_, err := os.Stat(r.Dir)
 		return os.IsNotExist(err)
-	}, 30*time.Second, 20*time.Millisecond, "the server's files are still there")
+	}, time.Minute, 20*time.Millisecond, "the server's files are still there")
 }
 
 // runChild starts a server, reports it, and then waits to be killed.

@@ -12,7 +12,7 @@ import (
 )
 
 // pairLimit bounds each wait for replication.
-const pairLimit = 30 * time.Second
+const pairLimit = 2 * time.Minute
 
 // A Pair is a primary and its streaming, asynchronous standby. Both belong to
 // one test, and are used through their maintenance database, in which the

@@ -6,7 +6,6 @@ import (
 	"io"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/jackc/pgx/v5"
 )
@@ -95,7 +94,7 @@ func (s *Server) stop() error {
 // askVersion connects once, also to see that the server is there, and returns
 // the version as text.
 func (s *Server) askVersion(ctx context.Context) (text string, err error) {
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, closeLimit)
 	defer cancel()
 	err = withConn(ctx, s.backend.dsn, func(conn *pgx.Conn) error {
 		return conn.QueryRow(ctx, sqlVersion).Scan(&s.version, &text)

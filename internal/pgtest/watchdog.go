@@ -26,7 +26,7 @@ var (
 
 // watchdogLimit bounds the wait for a watchdog to end. It exceeds the time that
 // the scripts themselves allow a server before they kill it.
-const watchdogLimit = 30 * time.Second
+const watchdogLimit = time.Minute
 
 // errWatchdogStuck is returned by [watchdog.Close] when the shell is still
 // there after [watchdogLimit].

@@ -21,7 +21,7 @@ import (
 var settings = []string{"max_connections=80", "max_locks_per_transaction=10", "autovacuum=off"}
 
 // limit bounds each look at a server.
-const limit = 10 * time.Second
+const limit = time.Minute
 
 // Arena is the servers and the tables. Its methods are for one goroutine.
 type Arena struct {
