@@ -70,9 +70,9 @@
 //	lock released behind the Lock's back    at Unlock          LostNotHeld
 //	this process stopped                    when it goes on    as above
 //
-// A lock that is lost stays lost: nothing takes it again by itself. A server
-// whose lc_messages is not English ends a session without a word that pgx
-// understands; that reads as LostDisconnected.
+// A lock that is lost stays lost: nothing takes it again by itself. pgx does not
+// understand the end of a session from a server whose lc_messages has another word
+// for FATAL, as Russian and Polish have; that reads as LostDisconnected.
 //
 // # When the network goes silent
 //
