@@ -70,3 +70,6 @@ func Queued(s *Session) int {
 	defer s.mu.Unlock()
 	return len(s.queue)
 }
+
+// WithDefaults is the config that a Locker made by New has.
+func WithDefaults(c *Config) (Config, error) { return c.withDefaults(defaultReserve) }
