@@ -52,6 +52,8 @@
 // installed programs, which not every machine has: without them a test is
 // skipped, and says what to install. CI installs them and lets no test be
 // skipped. Each has a watchdog like that of a server.
+// [NewWith] is [New] on a server that offers what an ordinary one, given by
+// DATABASE_URL, may not.
 //
 // # Isolation
 //
