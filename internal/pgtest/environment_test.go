@@ -17,6 +17,7 @@ const startedVar = "PGADVISORY_TEST_STARTED"
 // However the tests were started: what they start has no signal ignored and no
 // variable of libpq.
 func TestMain_startedInAnyWay(t *testing.T) {
+	t.Parallel()
 	const report = `trap 'echo hup' HUP; trap 'echo int' INT; trap 'echo tstp' TSTP; kill -HUP $$; kill -INT $$; kill -TSTP $$; env | grep ^PG | sort`
 	if os.Getenv(startedVar) != "" {
 		out, err := exec.Command("sh", "-c", report).Output()
@@ -24,7 +25,6 @@ func TestMain_startedInAnyWay(t *testing.T) {
 		t.Logf("REPORT %s", strings.Join(strings.Fields(string(out)), " "))
 		return
 	}
-	t.Parallel()
 	for name, c := range map[string]struct{ url, want string }{
 		"without a given server": {"", "REPORT hup int tstp PGADVISORY_TEST_STARTED=1"},
 		"with a given server": {
