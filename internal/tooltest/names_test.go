@@ -34,32 +34,48 @@ const leaked = `SELECT coalesce(string_agg(pg_describe_object(d.classid, d.objid
 
 var tools = map[string]struct{ up, down func(*testing.T, *bundle) }{
 	"golang-migrate": {
-		func(t *testing.T, b *bundle) { require.NoError(t, golangMigrate(t, b, (*migrate.Migrate).Up)) },
-		func(t *testing.T, b *bundle) { require.NoError(t, golangMigrate(t, b, (*migrate.Migrate).Down)) },
+		func(t *testing.T, b *bundle) {
+			t.Helper()
+			require.NoError(t, golangMigrate(t, b, (*migrate.Migrate).Up))
+		},
+		func(t *testing.T, b *bundle) {
+			t.Helper()
+			require.NoError(t, golangMigrate(t, b, (*migrate.Migrate).Down))
+		},
 	},
 	"goose": {
 		func(t *testing.T, b *bundle) {
+			t.Helper()
 			_, err := gooseProvider(t, b).Up(t.Context())
 			require.NoError(t, err)
 		},
 		func(t *testing.T, b *bundle) {
+			t.Helper()
 			_, err := gooseProvider(t, b).DownTo(t.Context(), 0)
 			require.NoError(t, err)
 		},
 	},
 	"psql": {
 		func(t *testing.T, b *bundle) {
+			t.Helper()
 			out, err := psql(t, b, "*.up.sql")
 			require.NoError(t, err, out)
 		},
 		func(t *testing.T, b *bundle) {
+			t.Helper()
 			out, err := psql(t, b, "*.down.sql")
 			require.NoError(t, err, out)
 		},
 	},
 	"tern": {
-		func(t *testing.T, b *bundle) { require.NoError(t, tern(t, b).Migrate(t.Context())) },
-		func(t *testing.T, b *bundle) { require.NoError(t, tern(t, b).MigrateTo(t.Context(), 0)) },
+		func(t *testing.T, b *bundle) {
+			t.Helper()
+			require.NoError(t, tern(t, b).Migrate(t.Context()))
+		},
+		func(t *testing.T, b *bundle) {
+			t.Helper()
+			require.NoError(t, tern(t, b).MigrateTo(t.Context(), 0))
+		},
 	},
 }
 
