@@ -87,6 +87,9 @@ func (l *Locker) acquire(ctx context.Context, verb string, w *waiter) (*Lock, er
 
 // await waits for the answer to w, which is to be the only target's.
 func (l *Locker) await(w *waiter) (result, error) {
+	if w.ctx == nil {
+		return result{}, errNilContext
+	}
 	if err := w.keys[0].validate(); err != nil {
 		return result{}, err
 	}

@@ -46,7 +46,7 @@ func (s *Session) abandon(op *operation) bool {
 // next.
 func (s *Session) drain() {
 	s.awaitTurn()
-	defer s.seat.pass()
+	defer s.locker.onOwnGoroutine(s.pass)
 	if !s.begin() {
 		return
 	}
@@ -144,7 +144,7 @@ func (s *Session) run(batch []*operation) *connhold.Loss {
 	rows := rowsOf(batch)
 	answers, err := s.ask(s.work, rows)
 	if err != nil {
-		return s.recover(batch, rows, err)
+		return s.recover(batch, rows, answers, err)
 	}
 	s.decide(batch)
 	var undo []row
@@ -154,7 +154,7 @@ func (s *Session) run(batch []*operation) *connhold.Loss {
 		rows, answers = rows[n:], answers[n:]
 	}
 	if len(undo) > 0 {
-		if _, err := s.ask(s.work, undo); err != nil {
+		if _, err := s.ask(s.undo, undo); err != nil {
 			return asLoss(err)
 		}
 	}

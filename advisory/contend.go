@@ -190,12 +190,12 @@ func (l *Locker) refuse(ln *line, w *waiter, err error) {
 }
 
 // refuseConnecting tells w why it gets no connection, and all others in the line
-// as well unless it is for want of room: somebody who waits for a lock that is
-// held here gets the holder's connection.
+// as well unless it is for want of room, where somebody who waits for a lock that is
+// held here gets the holder's connection, or for a handler that panicked.
 func (l *Locker) refuseConnecting(ln *line, w *waiter, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if errors.Is(err, ErrPoolExhausted) {
+	if errors.Is(err, ErrPoolExhausted) || isPanic(err) {
 		ln.answerLocked(w, result{err: err})
 		return
 	}

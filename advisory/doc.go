@@ -106,4 +106,9 @@
 // application_name says which, for pg_stat_activity, and its timeouts are those of a holder: it is not ended for
 // idling, and ended when its client vanishes. All is put back when the connection
 // returns to the pool.
+//
+// A panic in a handler of the pool, such as a tracer, OnNotice or PrepareConn, is
+// returned as an error by the call for which the handler was called. That call
+// takes no lock, and an Unlock frees its lock all the same. Where no call is under
+// way, [Config.Logger] gets it, at level Error.
 package advisory

@@ -29,7 +29,10 @@ type Querier interface {
 // ctx bounds the call. An invalid key is refused without a query, with an error
 // that matches [ErrInvalidKey].
 func Inspect(ctx context.Context, db Querier, keys ...Key) ([]Status, error) {
-	if db == nil {
+	switch {
+	case ctx == nil:
+		return nil, fmt.Errorf("advisory: inspect: %w", errNilContext)
+	case db == nil:
 		return nil, errors.New("advisory: inspect: the database is nil")
 	}
 	known := make(map[tag]Key, len(keys))

@@ -70,6 +70,9 @@ func (l *Locker) Lead(ctx context.Context, key Key, fn func(context.Context, *Lo
 // LeadIssuing is Lead for package fencing. Its third parameter's type is
 // internal to this module.
 func (l *Locker) LeadIssuing(ctx context.Context, key Key, issue grant.Issue, fn func(context.Context, *Lock) error) error {
+	if ctx == nil {
+		return wrap("lead", []Key{key}, errNilContext)
+	}
 	failures, hasLed := 0, false
 	for {
 		lock, err := l.LockIssuing(ctx, key, issue)

@@ -115,9 +115,10 @@ func (k *Lock) Err() error {
 
 // Context returns a context that ends with parent, with the lock, or when
 // cancel is called. [context.Cause] tells why: it is what Err returns if the
-// lock ended first. The caller must call cancel to free its resources.
+// lock ended first. The caller must call cancel to free its resources. A nil parent
+// never ends.
 func (k *Lock) Context(parent context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancelCause(parent)
+	ctx, cancel := context.WithCancelCause(orBackground(parent))
 	if !k.made() {
 		cancel(ErrNotOwner)
 		return ctx, func() {}

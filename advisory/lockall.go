@@ -57,7 +57,10 @@ func (l *Locker) awaitAll(ctx context.Context, keys []Key, wait bool) (*Lock, er
 	if err := validateAll(keys); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx == nil:
+		return nil, errNilContext
+	case ctx.Err() != nil:
 		return nil, ended(ctx)
 	}
 	ctx, stop := context.WithCancelCause(ctx)

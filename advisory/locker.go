@@ -23,8 +23,9 @@ type Locker struct {
 	size   int // of the pool
 	limit  int // connections that may be pinned at once
 
-	work   sync.WaitGroup // goroutines that contend for a lock
-	alarms connhold.Alarms
+	work     sync.WaitGroup // goroutines that contend for a lock
+	alarms   connhold.Alarms
+	panicked func(error) // logPanic
 
 	// mu guards the fields below, and those of every line. Nothing blocks
 	// under it: no statement, no wait for a connection, no callback.
@@ -60,6 +61,9 @@ func New(pool *pgxpool.Pool, config *Config) (*Locker, error) {
 // number of CPUs if that is greater. Open connects once, so that a wrong address or password is
 // reported here; ctx bounds that.
 func Open(ctx context.Context, connString string, config *Config) (*Locker, error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("advisory: open: %w", errNilContext)
+	}
 	pool, err := pgxpool.New(ctx, connString)
 	if err != nil {
 		return nil, fmt.Errorf("advisory: open: %w", err)
@@ -87,11 +91,13 @@ func newLocker(pool *pgxpool.Pool, config *Config, reserve int) (*Locker, error)
 		return nil, fmt.Errorf("advisory: a pool of %d connections with Config.Reserve %d leaves none for locks: "+
 			"set pool_max_conns to at least %d", size, c.Reserve, c.Reserve+1)
 	}
-	return &Locker{
+	l := &Locker{
 		pool: pool, config: c, size: size, limit: size - c.Reserve,
 		lines: make(map[tag]*line), calls: make(map[*call]struct{}),
 		sessions: make(map[*Session]struct{}), closing: make(chan struct{}),
-	}, nil
+	}
+	l.panicked = l.logPanic
+	return l, nil
 }
 
 // Close ends the Locker: calls that wait return ErrClosed, locks that are held
@@ -104,6 +110,7 @@ func newLocker(pool *pgxpool.Pool, config *Config, reserve int) (*Locker, error)
 // unlocked, and so does Do. Close returns the errors of its unlocks. It may be
 // called more than once.
 func (l *Locker) Close(ctx context.Context) error {
+	ctx = orBackground(ctx)
 	held, sessions := l.shut()
 
 	done := make(chan error, 1)
@@ -112,10 +119,10 @@ func (l *Locker) Close(ctx context.Context) error {
 		errs := make([]error, len(held)+len(sessions))
 		var unlocks sync.WaitGroup
 		for i, lock := range held {
-			unlocks.Go(func() { errs[i] = lock.close(ctx) })
+			unlocks.Go(func() { errs[i] = connhold.Protect(func() error { return lock.close(ctx) }) })
 		}
 		for i, session := range sessions {
-			unlocks.Go(func() { errs[len(held)+i] = session.Close(ctx) })
+			unlocks.Go(func() { errs[len(held)+i] = connhold.Protect(func() error { return session.Close(ctx) }) })
 		}
 		unlocks.Wait()
 		l.work.Wait()

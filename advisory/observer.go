@@ -8,15 +8,22 @@ import (
 
 // Observer is told what happens to the locks of a [Locker], for metrics and
 // traces. Its methods are called from many goroutines at the same time, and the
-// call that they tell of waits for them: they must not block. A lock that is lost
+// call that they tell of waits for them: they must not block. They may call the
+// methods of the Lock, and of its Locker or Session. A lock that is lost
 // at once can have ended before its attempt is told of. Locks inside the caller's
 // own transaction, as LockTx takes them, are not told of.
+//
+// A panic of theirs goes on in the call that they tell of; a lock that this has
+// taken is unlocked before. Where no call waits, as at a loss, and in
+// [Locker.Close], it is recovered: the Logger gets it, at level Error, or Close
+// returns it. The same holds for the Logger's handler.
 type Observer interface {
 	// Attempted is called when a call that locks is about to return, from its
 	// goroutine and with its context.
 	Attempted(ctx context.Context, attempt Attempt)
-	// Ended is called once for each lock that was granted, when its hold has
-	// ended and, unless it was lost, the server has answered.
+	// Ended is called once for each lock that was granted, after its hold has
+	// ended and, unless it was lost, the server has answered. At a loss nothing
+	// waits for it: Unlock and Close may return before.
 	Ended(end End)
 }
 
@@ -39,6 +46,18 @@ type End struct {
 
 // attempted tells of a call that has come to its end.
 func (l *Locker) attempted(ctx context.Context, a Attempt) {
+	ctx = orBackground(ctx)
+	isTold := false
+	defer func() { // a handler has panicked or ended the goroutine
+		if !isTold && a.Lock != nil {
+			_ = a.Lock.Unlock(ctx) // nobody else can
+		}
+	}()
+	l.tellAttempt(ctx, a)
+	isTold = true
+}
+
+func (l *Locker) tellAttempt(ctx context.Context, a Attempt) {
 	if l.config.Observer != nil {
 		l.config.Observer.Attempted(ctx, a)
 	}
@@ -55,7 +74,8 @@ func (l *Locker) attempted(ctx context.Context, a Attempt) {
 	}
 }
 
-// ended tells of a hold that has come to its end.
+// ended tells of a hold that has come to its end. The caller has let go of all
+// that the methods of the lock might wait for.
 func (l *Locker) ended(e End) {
 	if l.config.Observer != nil {
 		l.config.Observer.Ended(e)

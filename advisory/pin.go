@@ -24,6 +24,7 @@ func (c *contest) connect(ctx context.Context, l *Locker, pin func(*Locker, cont
 		return fmt.Errorf("get a connection: %w", explain(err))
 	}
 	c.hold = hold
+	hold.Panicked = l.panicked
 	if known := knownOf(hold); known != nil {
 		c.know(known, l)
 	}

@@ -31,7 +31,12 @@ type Session struct {
 	locker *Locker
 	seat   *seat
 	work   *connhold.Statement // does what its rows say
+	undo   *connhold.Statement // does so too, when that has failed
 	held   *connhold.Statement // tells what is held
+
+	// ended are the locks that have ended while somebody had the turn, who tells
+	// of them afterwards. The turn guards it.
+	ended []End
 
 	// mu guards the fields below. Nothing blocks under it. It is taken after
 	// the Locker's mu, never before.
@@ -60,7 +65,10 @@ func (l *Locker) Session(ctx context.Context) (*Session, error) {
 }
 
 func (l *Locker) openSession(ctx context.Context) (*Session, error) {
-	if ctx.Err() != nil {
+	switch {
+	case ctx == nil:
+		return nil, errNilContext
+	case ctx.Err() != nil:
 		return nil, ended(ctx)
 	}
 	s := &Session{locker: l, locks: make(map[*sessionLock]struct{})}
@@ -96,7 +104,8 @@ func (l *Locker) connectSession(ctx context.Context, c *call, s *Session) error 
 		delete(l.calls, c)
 		s.seat = l.newSeat(contest, s.lose, s.breakOff)
 		s.work = contest.hold.NewStatement("pgadvisory_session", workSQL)
-		s.held = contest.hold.NewStatement("pgadvisory_session_held", heldSQL)
+		s.undo = contest.hold.NewStatement("pgadvisory_session_undo", workSQL).Untraced()
+		s.held = contest.hold.NewStatement("pgadvisory_session_held", heldSQL).Untraced()
 		l.sessions[s] = struct{}{}
 		s.seat.watch()
 		return nil
@@ -165,7 +174,10 @@ func (s *Session) try(ctx context.Context, keys []Key, shared bool) (*Lock, erro
 	if err := validateAll(keys); err != nil {
 		return nil, err
 	}
-	if ctx.Err() != nil {
+	switch {
+	case ctx == nil:
+		return nil, errNilContext
+	case ctx.Err() != nil:
 		return nil, ended(ctx)
 	}
 	k := s.newLock(keys, shared)
@@ -196,6 +208,7 @@ func (s *Session) try(ctx context.Context, keys []Key, shared bool) (*Lock, erro
 // session under a transaction of [Lock.Tx] that does not end; it works when ctx
 // has ended and takes only its values. Later calls return nil.
 func (s *Session) Close(ctx context.Context) error {
+	ctx = orBackground(ctx)
 	s.refuse(ErrClosed)
 	if s.isForsaken() {
 		return nil
@@ -205,7 +218,7 @@ func (s *Session) Close(ctx context.Context) error {
 		s.kill(fmt.Errorf("%w: %w", ErrClosed, errTxRuns))
 		return wrap("close", nil, errTxRuns)
 	}
-	defer s.seat.pass()
+	defer s.pass()
 	if s.isOver() {
 		return nil
 	}

@@ -31,6 +31,7 @@ func (s *Session) forsake(why error) {
 	s.mu.Unlock()
 	queue, locks, why := s.shut(why)
 	s.tell(queue, locks, why)
+	s.locker.onOwnGoroutine(s.tellEnded)
 	// Ends when the transaction's function returns; nobody can wait for that.
 	go func() {
 		_ = s.seat.take(context.Background())
@@ -42,9 +43,27 @@ func (s *Session) forsake(why error) {
 // lose runs on the watch's goroutine.
 func (s *Session) lose(loss *connhold.Loss) {
 	_ = s.seat.take(context.Background())
-	defer s.seat.pass()
+	defer s.locker.onOwnGoroutine(s.pass)
 	if !s.isOver() { // else the round trip that met the loss has told
 		s.end(loss)
+	}
+}
+
+// pass passes the turn, and then tells of the locks that have ended meanwhile.
+func (s *Session) pass() {
+	s.seat.pass()
+	s.tellEnded()
+}
+
+// tellEnded tells of the locks that have ended with the Session. An Observer may wait
+// for the turn.
+func (s *Session) tellEnded() {
+	s.mu.Lock()
+	ended := s.ended
+	s.ended = nil
+	s.mu.Unlock()
+	for _, e := range ended {
+		defer s.locker.ended(e) // of each, also if one panics
 	}
 }
 

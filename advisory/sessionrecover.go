@@ -4,28 +4,13 @@ import "github.com/pgadvisory/pgadvisory/internal/connhold"
 
 // recover finds out what a round trip that failed has done, if the session lives,
 // and makes up for it: the locks of its operations are released.
-func (s *Session) recover(batch []*operation, rows []row, cause error) *connhold.Loss {
-	if connhold.LossFrom(cause) != nil {
-		return connhold.LossFrom(cause)
+func (s *Session) recover(batch []*operation, rows []row, answers string, cause error) *connhold.Loss {
+	undo, err := s.leftOver(rows, answers, cause)
+	if err == nil && len(undo) > 0 {
+		_, err = s.ask(s.undo, undo)
 	}
-	if s.isAmbiguous(rows) {
-		return asLoss(cause)
-	}
-	held, err := s.ask(s.held, rows)
 	if err != nil {
 		return asLoss(err)
-	}
-	var undo []row
-	for i, r := range rows {
-		if held[i:i+1] != isNot {
-			r.unlock = true
-			undo = append(undo, r)
-		}
-	}
-	if len(undo) > 0 {
-		if _, err := s.ask(s.work, undo); err != nil {
-			return asLoss(err)
-		}
 	}
 	for _, op := range batch {
 		op.err = explain(cause)
@@ -36,6 +21,31 @@ func (s *Session) recover(batch []*operation, rows []row, cause error) *connhold
 	s.decide(batch)
 	s.conclude(batch)
 	return nil
+}
+
+// leftOver returns what the session holds of rows after a round trip that failed,
+// to be unlocked.
+func (s *Session) leftOver(rows []row, answers string, cause error) (undo []row, err error) {
+	isHeld := func(i int) bool { return answers[i:i+1] != isNot }
+	switch {
+	case isPanic(cause) && answers == "": // nothing was done
+		isHeld = func(i int) bool { return rows[i].unlock }
+	case isPanic(cause): // all was done
+		isHeld = func(i int) bool { return !rows[i].unlock && answers[i:i+1] != isNot }
+	case connhold.LossFrom(cause) != nil || s.isAmbiguous(rows):
+		return nil, cause
+	default:
+		if answers, err = s.ask(s.held, rows); err != nil {
+			return nil, err
+		}
+	}
+	for i, r := range rows {
+		if isHeld(i) {
+			r.unlock = true
+			undo = append(undo, r)
+		}
+	}
+	return undo, nil
 }
 
 // isAmbiguous reports whether the session may hold one of the rows' locks more

@@ -28,6 +28,8 @@ import (
 // leaves on the session beyond the transaction, by SET or LISTEN, stays on the
 // connection when that returns to the pool. Advisory locks that fn takes do not: those
 // on a key of the Lock's are freed with it, and all others when the connection returns.
+// Notifications go to the pool's OnNotification. Without one, fn can wait for those that
+// come while it runs; the others are dropped.
 //
 // ctx bounds the wait for the turn, the BEGIN and the COMMIT, for which Tx returns at
 // once when it ends. Between two statements its end costs no more than the
@@ -47,6 +49,9 @@ import (
 func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) error) error {
 	if !k.made() {
 		return ErrNotOwner
+	}
+	if ctx == nil {
+		return wrap(inTx, k.keys, errNilContext)
 	}
 	if ctx.Err() != nil {
 		return wrap(inTx, k.keys, ended(ctx))

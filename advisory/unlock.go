@@ -36,8 +36,9 @@ func (k *Lock) Unlock(ctx context.Context) error {
 		return k.result
 	}
 	k.end(ErrUnlocked)
-	k.result = k.dispose(ctx)
+	k.result = k.dispose(orBackground(ctx))
 	k.unsettled.Done()
+	k.tell(k.result)
 	return k.result
 }
 
@@ -52,6 +53,7 @@ func (k *Lock) close(ctx context.Context) error {
 	err := k.dispose(ctx)
 	k.result = errors.Join(wrap("unlock", k.keys, ErrClosed), err)
 	k.unsettled.Done()
+	k.tell(err)
 	return err
 }
 
@@ -77,11 +79,16 @@ func (k *Lock) endWith(why error) {
 	k.unsettled.Done()
 }
 
-// vacate gives up the places of a Session's lock and tells how it ended.
+// vacate gives up the places of a Session's lock and has the Session tell how it
+// ended.
 func (k *Lock) vacate(err error) {
 	k.locker.vacate(k.targets, k.occupants, nil)
-	k.locker.ended(End{Lock: k, Held: k.held, Err: err})
+	s := k.in.session
+	s.ended = append(s.ended, End{Lock: k, Held: k.held, Err: err})
 }
+
+// tell tells how the hold ended, once nobody waits for this goroutine any more.
+func (k *Lock) tell(err error) { k.locker.ended(End{Lock: k, Held: k.held, Err: err}) }
 
 // lose runs on the watch's goroutine.
 func (k *Lock) lose(loss *connhold.Loss) {
@@ -91,9 +98,10 @@ func (k *Lock) lose(loss *connhold.Loss) {
 	k.result = lostBy(k.keys, loss)
 	k.end(k.result)
 	_ = k.seat.take(context.Background()) // a transaction may be about to find the loss too
-	k.settle(k.result)
+	k.settle()
 	k.seat.pass()
 	k.unsettled.Done()
+	k.locker.onOwnGoroutine(func() { k.tell(k.result) })
 }
 
 // breakOff is lose for a session that was ended under a transaction, which has the turn.
@@ -103,16 +111,15 @@ func (k *Lock) breakOff(loss *connhold.Loss) {
 	}
 	k.result = lostBy(k.keys, loss)
 	k.end(k.result)
-	k.forsake(k.result)
+	k.forsake()
 	k.unsettled.Done()
+	k.locker.onOwnGoroutine(func() { k.tell(k.result) })
 }
 
 // dispose unlocks and gives the session away.
 func (k *Lock) dispose(ctx context.Context) error {
 	if k.in != nil {
-		err := k.in.unlock()
-		k.locker.ended(End{Lock: k, Held: k.held, Err: err})
-		return err
+		return k.in.unlock()
 	}
 	start := time.Now()
 	limit := k.locker.config.UnlockTimeout
@@ -121,7 +128,7 @@ func (k *Lock) dispose(ctx context.Context) error {
 	}
 	defer k.seat.pass()
 	err := k.release(ctx, limit-time.Since(start))
-	k.settle(err)
+	k.settle()
 	return err
 }
 
@@ -131,7 +138,7 @@ func (k *Lock) abort() error {
 	if !k.seat.breakOff(k.seat.running(), txRunsLoss) {
 		k.seat.hold.Kill() // it is about to end; the hold does not before forsake has the turn
 	}
-	k.forsake(err)
+	k.forsake()
 	return err
 }
 
@@ -139,11 +146,10 @@ func (k *Lock) abort() error {
 // connection has been closed: on the server the lock is free, or about to be. The
 // connection is counted out when the transaction's function has returned. That can take
 // any time, so nobody is to wait for it.
-func (k *Lock) forsake(err error) {
+func (k *Lock) forsake() {
 	l := k.locker
 	l.vacate(k.targets, k.occupants, nil)
 	k.leave()
-	l.ended(End{Lock: k, Held: k.held, Err: err})
 	// Ends when the transaction's function returns.
 	go func() {
 		_ = k.seat.take(context.Background())
@@ -196,8 +202,8 @@ func (k *Lock) claim() bool {
 }
 
 // settle passes the lock's places on, with the connection if that is clean and
-// can be used there, and tells how the hold ended.
-func (k *Lock) settle(err error) {
+// can be used there.
+func (k *Lock) settle() {
 	l, hold := k.locker, k.seat.hold
 	if !hold.IsClean() {
 		l.unpin(hold.Destroy)
@@ -206,5 +212,4 @@ func (k *Lock) settle(err error) {
 		l.unpin(hold.Release)
 	}
 	k.leave()
-	l.ended(End{Lock: k, Held: k.held, Err: err})
 }

@@ -64,7 +64,7 @@ func TryRLockTx(ctx context.Context, tx pgx.Tx, key Key) error {
 }
 
 func waitTx(ctx context.Context, tx pgx.Tx, key Key, verb, function string) error {
-	sql, args, err := prepareTx(tx, key, function)
+	sql, args, err := prepareTx(ctx, tx, key, function)
 	if err == nil {
 		_, err = tx.Exec(ctx, sql, args...)
 	}
@@ -72,7 +72,7 @@ func waitTx(ctx context.Context, tx pgx.Tx, key Key, verb, function string) erro
 }
 
 func tryTx(ctx context.Context, tx pgx.Tx, key Key, verb, function string) error {
-	sql, args, err := prepareTx(tx, key, function)
+	sql, args, err := prepareTx(ctx, tx, key, function)
 	granted := false
 	if err == nil {
 		err = tx.QueryRow(ctx, sql, args...).Scan(&granted)
@@ -85,11 +85,14 @@ func tryTx(ctx context.Context, tx pgx.Tx, key Key, verb, function string) error
 
 // prepareTx returns the statement that calls function, and refuses what can't
 // be sent.
-func prepareTx(tx pgx.Tx, key Key, function string) (string, []any, error) {
+func prepareTx(ctx context.Context, tx pgx.Tx, key Key, function string) (string, []any, error) {
 	if err := key.validate(); err != nil {
 		return "", nil, err
 	}
-	if tx == nil {
+	switch {
+	case ctx == nil:
+		return "", nil, errNilContext
+	case tx == nil:
 		return "", nil, errors.New("the transaction is nil")
 	}
 	t := key.tag()
@@ -100,6 +103,9 @@ func prepareTx(tx pgx.Tx, key Key, function string) (string, []any, error) {
 func txError(ctx context.Context, verb string, key Key, err error) error {
 	if err == nil {
 		return nil
+	}
+	if ctx == nil {
+		return wrap(verb, []Key{key}, err)
 	}
 	if cause := context.Cause(ctx); cause != nil && errors.Is(err, ctx.Err()) && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w: %w", err, cause)

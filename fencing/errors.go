@@ -37,6 +37,8 @@ var (
 	ErrNoSession = errors.New("fencing: no session of PostgreSQL holds the lock")
 )
 
+var errNilContext = errors.New("the context is nil")
+
 // The SQLSTATEs of the refusals.
 const (
 	codeStale        = "LF001"

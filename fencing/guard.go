@@ -77,6 +77,9 @@ func Unguard(ctx context.Context, db Executor, table string) error {
 }
 
 func change(ctx context.Context, db Executor, verb, table, sql string, args ...any) error {
+	if ctx == nil {
+		return fmt.Errorf("fencing: %s %s: %w", verb, table, errNilContext)
+	}
 	if _, err := db.Exec(ctx, sql, append([]any{table}, args...)...); err != nil {
 		return fmt.Errorf("fencing: %s %s: %w", verb, table, Translate(err))
 	}

@@ -34,6 +34,9 @@ type Beginner interface {
 // repeatable read and serializable, a transaction that began before a newer
 // token was issued fails with SQLSTATE 40001 at its first guarded write.
 func (l *Lease) InTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {
+	if ctx == nil {
+		return l.notBegun(errNilContext)
+	}
 	if l.fencer == nil || l.Token() <= 0 { // Stamp says what is wrong
 		return l.inTxOf(ctx, db, fn)
 	}

@@ -120,7 +120,10 @@ func Stamp(ctx context.Context, tx pgx.Tx, resource string, token Token) error {
 }
 
 func stamp(ctx context.Context, tx pgx.Tx, resource string, token Token, maxIdle time.Duration) error {
-	if token <= 0 {
+	switch {
+	case ctx == nil: // pgx would leave the transaction's connection locked
+		return fmt.Errorf("fencing: stamp for resource %q: %w", resource, errNilContext)
+	case token <= 0:
 		return fmt.Errorf("fencing: stamp for resource %q: token %d is not valid: tokens start at 1", resource, token)
 	}
 	if _, err := tx.Exec(ctx, stampSQL, resource, int64(token), maxIdle); err != nil {

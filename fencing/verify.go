@@ -73,6 +73,9 @@ func (r *Report) OK() bool {
 //
 // [the schema]: https://pkg.go.dev/github.com/pgadvisory/pgadvisory/migrations
 func Verify(ctx context.Context, db Querier) (*Report, error) {
+	if ctx == nil {
+		return nil, fmt.Errorf("fencing: verify: %w", errNilContext)
+	}
 	rows, err := db.Query(ctx, verifySQL)
 	if err != nil {
 		return nil, fmt.Errorf("fencing: verify: %w", Translate(err))

@@ -33,6 +33,12 @@ func (h *Hold) NewStatement(name, sql string) *Statement {
 	return &Statement{name: name, sql: sql, tracer: h.pin.Conn().Config().Tracer}
 }
 
+// Untraced makes the tracer not be told of the statement, and returns it.
+func (s *Statement) Untraced() *Statement {
+	s.tracer = nil
+	return s
+}
+
 // question is a statement that has been sent.
 type question struct {
 	statement *Statement
@@ -42,9 +48,10 @@ type question struct {
 	until     time.Time
 	parses    bool // with its text
 
-	answer []byte
-	rows   int
-	err    *pgconn.PgError
+	answer   []byte
+	rows     int
+	err      *pgconn.PgError
+	panicked error // of a handler that was called for one of the messages
 }
 
 // Ask sends a statement and returns its answer, in text, in one round trip. limit
@@ -54,13 +61,20 @@ type question struct {
 //
 // Unlike [Hold.Run] it can be left without harm to the connection, and it
 // spares what pgx does for statements of all kinds. After other errors the hold
-// can only be destroyed.
+// can only be destroyed. With a [PanicError] comes the answer, or nothing if nothing
+// was sent; the session can be asked further then.
 func (h *Hold) Ask(ctx context.Context, limit time.Duration, s *Statement, params ...[]byte) (string, error) {
 	h.mustBeFree("question")
 	h.question = question{statement: s, params: params, traced: ctx, limit: limit, until: time.Now().Add(limit), answer: h.question.answer[:0]}
 	h.asked = &h.question
 	if s.tracer != nil {
-		h.asked.traced = s.tracer.TraceQueryStart(ctx, h.pin.Conn(), pgx.TraceQueryStartData{SQL: s.sql})
+		if err := Protect(func() error {
+			h.asked.traced = s.tracer.TraceQueryStart(ctx, h.pin.Conn(), pgx.TraceQueryStartData{SQL: s.sql})
+			return nil
+		}); err != nil { // nothing was sent
+			h.asked, h.question, h.dirty = nil, question{answer: h.question.answer}, true
+			return "", err
+		}
 	}
 	return h.await(ctx, h.send)
 }
@@ -123,7 +137,13 @@ func (h *Hold) await(ctx context.Context, first func(*question)) (string, error)
 	// Not to be kept with the connection.
 	h.question, h.bind = question{answer: asked.answer[:0]}, pgproto3.Bind{}
 	if asked.statement.tracer != nil {
-		asked.statement.tracer.TraceQueryEnd(asked.traced, h.pin.Conn(), pgx.TraceQueryEndData{Err: err})
+		if panicked := Protect(func() error {
+			asked.statement.tracer.TraceQueryEnd(asked.traced, h.pin.Conn(), pgx.TraceQueryEndData{Err: err})
+			return nil
+		}); panicked != nil {
+			h.dirty = true
+			return answer, panicked
+		}
 	}
 	if errors.Is(err, errDeallocated) {
 		return h.Ask(ctx, time.Until(asked.until), asked.statement, asked.params...)
@@ -144,7 +164,8 @@ func (h *Hold) conclude(q *question, err error) (string, error) {
 		return "", errDeallocated
 	case err == nil && q.err == nil && q.rows == 1:
 		q.statement.isKnown = true
-		return text(q.answer), nil
+		h.dirty = h.dirty || q.panicked != nil
+		return text(q.answer), q.panicked
 	}
 	h.dirty = true
 	switch {
@@ -174,26 +195,39 @@ func text(answer []byte) string {
 // receive reads until the session is idle again. It can be called again after a
 // timeout.
 func (h *Hold) receive(q *question) error {
-	conn := h.pin.Conn().PgConn()
 	for {
-		message, err := conn.ReceiveMessage(context.Background())
-		if err != nil {
+		isIdle, err := h.receiveMessage(q)
+		if _, ok := errors.AsType[*PanicError](err); ok { // the message has been read
+			q.panicked, err = err, nil
+		}
+		if isIdle || err != nil {
 			return err
 		}
-		switch m := message.(type) {
-		case *pgproto3.DataRow:
-			q.rows++
-			if len(m.Values) == 1 { // valid until the next message only
-				q.answer = append(q.answer[:0], m.Values[0]...)
-			}
-		case *pgproto3.ErrorResponse:
-			if q.err == nil {
-				q.err = pgconn.ErrorResponseToPgError(m)
-			}
-		case *pgproto3.ReadyForQuery:
-			return nil
-		}
 	}
+}
+
+func (h *Hold) receiveMessage(q *question) (isIdle bool, err error) {
+	defer recoverInto(&err)
+	message, err := h.pin.Conn().PgConn().ReceiveMessage(context.Background())
+	if err != nil {
+		return false, err
+	}
+	switch m := message.(type) {
+	case *pgproto3.DataRow:
+		q.rows++
+		if len(m.Values) == 1 { // valid until the next message only
+			q.answer = append(q.answer[:0], m.Values[0]...)
+		}
+	case *pgproto3.ErrorResponse:
+		if q.err == nil {
+			q.err = pgconn.ErrorResponseToPgError(m)
+		}
+	case *pgproto3.NotificationResponse:
+		dropNotifications(h.pin.Conn())
+	case *pgproto3.ReadyForQuery:
+		return true, nil
+	}
+	return false, nil
 }
 
 // interruption ends a read when a context ends, or at a time.

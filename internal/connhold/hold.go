@@ -25,6 +25,11 @@ type Hold struct {
 	asked  *question // whose answer has not been read; nil when there is none
 	dirty  bool      // a statement failed or the session died
 	*parts
+
+	// Panicked, unless nil, is called with a [PanicError] that is no statement's
+	// error: of a handler that was called by the watch, or at the release. It is
+	// set before the hold is used.
+	Panicked func(error)
 }
 
 // Pin checks a connection out of pool. It blocks until the pool has one; ctx
@@ -32,7 +37,11 @@ type Hold struct {
 // tunnels make them, is refused: nothing could interrupt a read of it. alarms are
 // those of all holds of one owner.
 func Pin(ctx context.Context, pool *pgxpool.Pool, alarms *Alarms) (*Hold, error) {
-	conn, err := pool.Acquire(ctx)
+	var conn *pgxpool.Conn
+	err := Protect(func() (err error) {
+		conn, err = pool.Acquire(ctx)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -68,7 +77,9 @@ func (h *Hold) Run(ctx context.Context, limit time.Duration, fn func(context.Con
 	h.mustBeFree("statement")
 	// Setting a deadline fails on a closed socket only, and fn says so then.
 	_ = h.socket().SetDeadline(time.Now().Add(limit))
-	err := fn(context.WithoutCancel(ctx), h.pin.Conn())
+	conn := h.pin.Conn()
+	err := Protect(func() error { return fn(context.WithoutCancel(ctx), conn) })
+	dropNotifications(conn)
 	_ = h.socket().SetDeadline(time.Time{})
 	if err == nil {
 		return nil
@@ -135,7 +146,13 @@ func (h *Hold) Release() {
 		h.Destroy()
 		return
 	}
-	h.pin.Release()
+	conn := h.pin.Conn()
+	if err := Protect(func() error { h.pin.Release(); return nil }); err != nil {
+		_ = conn.PgConn().Conn().Close() // the pool has lost it
+		if h.Panicked != nil {
+			h.Panicked(err)
+		}
+	}
 	h.pin = nil
 }
 

@@ -27,8 +27,11 @@ type Loss struct {
 
 // LossFrom says what an error of the session's traffic means for the session:
 // nil when it is the server's answer to a statement, after which the session
-// lives on.
+// lives on, or the panic of a handler.
 func LossFrom(err error) *Loss {
+	if _, ok := errors.AsType[*PanicError](err); ok {
+		return nil
+	}
 	if pgconn.Timeout(err) {
 		return &Loss{Reason: Unresponsive, Cause: err}
 	}

@@ -93,18 +93,22 @@ func (t *Transaction) close() {
 // closed.
 func (t *Transaction) settle(ctx context.Context) {
 	conn := t.conn()
-	RollBack(ctx, conn, t.limit)
-	t.hold.dirty = t.hold.dirty || conn.IsClosed() || conn.PgConn().TxStatus() != 'I'
+	err := Protect(func() error {
+		RollBack(ctx, conn, t.limit)
+		return nil
+	})
+	dropNotifications(conn)
+	t.hold.dirty = t.hold.dirty || err != nil || conn.IsClosed() || conn.PgConn().IsBusy() || conn.PgConn().TxStatus() != 'I'
 }
 
 func (t *Transaction) conn() *pgx.Conn { return t.hold.pin.Conn() }
 
-// within bounds what fn does on the socket.
+// within bounds what fn does on the socket, and returns a panic of a handler as an error.
 func (t *Transaction) within(limit time.Duration, fn func() error) error {
 	until := time.Now().Add(limit)
 	// Setting a deadline fails on a closed socket only, and fn says so then.
 	_ = t.hold.socket().SetDeadline(until)
-	err := fn()
+	err := Protect(fn)
 	_ = t.hold.socket().SetDeadline(time.Time{})
 	if errors.Is(err, os.ErrDeadlineExceeded) && !time.Now().Before(until) {
 		t.silence = fmt.Errorf("the server did not answer within %s: %w", limit.Round(time.Millisecond), err)

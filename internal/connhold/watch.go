@@ -2,10 +2,12 @@ package connhold
 
 import (
 	"context"
+	"errors"
 	"net"
 	"sync"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
@@ -31,9 +33,11 @@ var past = time.Unix(1, 0)
 
 // watch owns the socket of one session between Watch and Unwatch.
 type watch struct {
-	conn   *pgconn.PgConn
-	limits Limits
-	onLost func(*Loss)
+	pgx      *pgx.Conn
+	conn     *pgconn.PgConn // its own
+	limits   Limits
+	onLost   func(*Loss)
+	panicked func(error) // the hold's; nil for none
 
 	alarms *Alarms
 	start  Alarm         // rings, unless it is called off first
@@ -54,10 +58,10 @@ func newWatch(h *Hold, limits Limits, onLost func(*Loss)) *watch {
 	w := h.unbegun
 	h.unbegun = nil
 	if w == nil {
-		w = &watch{conn: h.pin.Conn().PgConn(), exited: make(chan struct{})}
+		w = &watch{pgx: h.pin.Conn(), conn: h.pin.Conn().PgConn(), exited: make(chan struct{})}
 		w.ring = func() { go w.run() } // ends on stop, which waits for it, or on a loss
 	}
-	w.alarms, w.limits, w.onLost, w.begun = h.alarms, limits, onLost, time.Now()
+	w.alarms, w.limits, w.onLost, w.begun, w.panicked = h.alarms, limits, onLost, time.Now(), h.Panicked
 	return w
 }
 
@@ -82,9 +86,14 @@ func (w *watch) untilLost() *Loss {
 		if !w.arm(w.socket().SetReadDeadline, lastGood.Add(w.limits.Heartbeat), false) {
 			return nil
 		}
-		err := w.conn.WaitForNotification(context.Background())
+		err := Protect(func() error { return w.conn.WaitForNotification(context.Background()) })
+		dropNotifications(w.pgx)
 		if err == nil {
 			continue // a NOTIFY that nobody here asked for
+		}
+		if _, ok := errors.AsType[*PanicError](err); ok { // the message has been read
+			w.tell(err)
+			continue
 		}
 		if !pgconn.Timeout(err) {
 			return lossFromRead(err)
@@ -94,13 +103,32 @@ func (w *watch) untilLost() *Loss {
 		if !w.arm(w.socket().SetDeadline, start.Add(w.limits.Timeout), true) {
 			return nil
 		}
-		if _, err := w.conn.Exec(context.Background(), beatSQL).ReadAll(); err != nil {
+		if err := w.beat(); err != nil {
 			if loss := LossFrom(err); loss != nil {
 				return loss
 			}
 			// An error is an answer too, for example to a cancel request.
 		}
 		lastGood = start
+	}
+}
+
+// beat is one heartbeat. A handler that panics does not end it.
+func (w *watch) beat() error {
+	answer := w.conn.Exec(context.Background(), beatSQL)
+	for {
+		err := Protect(answer.Close)
+		if _, ok := errors.AsType[*PanicError](err); !ok {
+			dropNotifications(w.pgx)
+			return err
+		}
+		w.tell(err)
+	}
+}
+
+func (w *watch) tell(panicked error) {
+	if w.panicked != nil {
+		w.panicked(panicked)
 	}
 }
 
