@@ -59,7 +59,7 @@ func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) erro
 		}
 	}
 	if !c.applied {
-		c.application = c.hold.ParameterStatus("application_name")
+		c.application = applicationOf(c.hold)
 	}
 	name := sessionName(labels(r.keys), c.application)
 	if r.slots != nil {

@@ -105,7 +105,8 @@
 // While a session holds locks, or waits for one that is no semaphore's slot, its
 // application_name says which, for pg_stat_activity, and its timeouts are those of a holder: it is not ended for
 // idling, and ended when its client vanishes. All is put back when the connection
-// returns to the pool.
+// returns to the pool. In the name, bytes that are not printable ASCII are
+// written as \x and two hexadecimal digits.
 //
 // A panic in a handler of the pool, such as a tracer, OnNotice or PrepareConn, is
 // returned as an error by the call for which the handler was called. That call

@@ -130,7 +130,7 @@ func (c *contest) advanceSession(ctx context.Context, l *Locker, call *call) err
 		return c.connectAndMeet(ctx, l)
 	}
 	call.connecting.Store(false)
-	c.application = c.hold.ParameterStatus("application_name")
+	c.application = applicationOf(c.hold)
 	name := sessionName("session", c.application)
 	if err := c.prepareSession(ctx, l, name); err != nil && !c.fail(l, err) {
 		return explain(err)

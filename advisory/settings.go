@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
 // settings are what the server is to do with a session that holds a lock. They
@@ -132,8 +134,31 @@ func sessionName(locks, application string) string {
 	if application != "" {
 		name += " of " + application
 	}
-	if len(name) > nameLimit {
-		name = strings.ToValidUTF8(name[:nameLimit], "")
+	return printable(name, nameLimit)
+}
+
+// applicationOf is the application_name that the session has, as it can be set
+// again. A server reports ASCII, but a pooler what its client has said.
+func applicationOf(hold *connhold.Hold) string {
+	return printable(hold.ParameterStatus("application_name"), nameLimit)
+}
+
+// printable is the text in printable ASCII, of at most limit bytes: each other byte
+// as \x and its hexadecimal number, which is what the server makes of an
+// application_name since version 16. In the text as it is the server would find
+// bytes that are none of the client's encoding, or characters that the database's
+// encoding lacks, and refuse the statement that takes the lock.
+func printable(text string, limit int) string {
+	var b strings.Builder
+	for _, c := range []byte(text) {
+		part := string(rune(c))
+		if c < ' ' || c > '~' {
+			part = fmt.Sprintf(`\x%02x`, c)
+		}
+		if b.Len()+len(part) > limit {
+			break
+		}
+		b.WriteString(part)
 	}
-	return name
+	return b.String()
 }

@@ -87,7 +87,7 @@ func (c *contest) try(ctx context.Context, l *Locker, r request) error {
 	if c.left {
 		answer, err = c.hold.Resume(ctx)
 	} else {
-		c.application = c.hold.ParameterStatus("application_name")
+		c.application = applicationOf(c.hold)
 		name := sessionName(labels(r.keys), c.application)
 		limit, params := l.config.HeartbeatTimeout, lockParameters(r.targets, false, name)
 		if !r.issue.IsZero() {

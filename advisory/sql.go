@@ -93,10 +93,10 @@ func (s script) String() string {
 		"; SELECT current_setting('pgadvisory.held'), " + receipt + "; COMMIT"
 }
 
-// hexText is a text in SQL, spelled so that no setting of the session decides
-// how it is read.
+// hexText is a text of ASCII in SQL, spelled so that no setting of the session
+// decides how it is read, and that no conversion between encodings is needed.
 func hexText(s string) string {
-	return fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%s', 'hex'), 'UTF8')", hex.EncodeToString([]byte(s)))
+	return fmt.Sprintf("pg_catalog.convert_from(pg_catalog.decode('%s', 'hex'), 'SQL_ASCII')", hex.EncodeToString([]byte(s)))
 }
 
 func array(targets []target, element func(target) string) string {
