@@ -79,15 +79,16 @@ func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) erro
 // prepareSession clears the session and applies the settings without a lock.
 func (c *contest) prepareSession(ctx context.Context, l *Locker, name string) error {
 	sql := fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s AND %s ELSE false END END",
-		cleared, c.way.areAsBefore(), setName("$1::pg_catalog.text"), c.way.apply())
-	var applied bool
-	err := c.hold.Run(ctx, l.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		return conn.QueryRow(ctx, sql, name).Scan(&applied)
+		cleared, c.way.areAsBefore(), setName(hexText(name)), c.way.apply())
+	var answer []string
+	err := c.hold.Run(ctx, l.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		answer, err = askUnprepared(ctx, conn, sql)
+		return err
 	})
 	switch {
 	case err != nil:
 		return err
-	case !applied:
+	case answer[0] != answerGranted:
 		return c.meetAnew()
 	}
 	c.asked, c.applied, c.changed = true, true, false

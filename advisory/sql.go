@@ -57,9 +57,11 @@ const heldChanged = -1
 // older snapshot must not fail what an Issue writes, whatever the role's default
 // is. Until its end statement_timeout, and transaction_timeout where there is
 // one, are out of force: a role's settings are meant for its queries and not for
-// a wait for a lock.
+// a wait for a lock. So is exit_on_error, which would end the session with each
+// wait in vain, although that is caught.
 func beginScript(majorVersion int) string {
-	text := "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0; SET LOCAL search_path = pg_catalog, pg_temp; "
+	text := "BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL statement_timeout = 0; SET LOCAL search_path = pg_catalog, pg_temp; " +
+		"SET LOCAL exit_on_error = off; "
 	if majorVersion >= 17 {
 		text += "SET LOCAL transaction_timeout = 0; "
 	}
