@@ -4,10 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
-
-	"github.com/jackc/pgx/v5/pgconn"
 )
 
 // Test for these with errors.Is. The first three are refusals of a write by
@@ -50,7 +49,8 @@ const (
 // one of its resource, or by the promotion of a standby or the restore of the
 // database, which end all locks; Token is not below Current then, as long as
 // nobody has taken the lock anew. It matches [ErrStale] and unwraps to the error
-// that it was made from.
+// that it was made from. The fields are from the server's DETAIL, and zero where the
+// driver does not give that; see [Translate].
 type StaleError struct {
 	Table    string // with its schema, quoted as SQL needs it
 	Resource string
@@ -63,6 +63,9 @@ type StaleError struct {
 
 // Error describes the refusal.
 func (e *StaleError) Error() string {
+	if e.Token == 0 && e.cause != nil {
+		return fmt.Sprintf("%s: %s", ErrStale, e.cause)
+	}
 	if e.isPromoted {
 		return fmt.Sprintf("fencing: write to %s refused: token %d of resource %q is stale, the server was promoted or the database restored since",
 			e.Table, e.Token, e.Resource)
@@ -83,39 +86,74 @@ func (e *StaleError) Unwrap() error { return e.cause }
 // Translate returns err with what the database's refusal means, so that
 // errors.Is finds [ErrStale], [ErrUnstamped], [ErrUnknownToken] or
 // [ErrNotInstalled] in it; other errors are returned as they are. It is for
-// errors of statements in a transaction that was stamped with [Stamp].
+// errors of statements in a transaction that was stamped with [Stamp], or with
+// fencing.stamp by way of another driver.
+//
+// It knows the server's errors by their method SQLState() string, which those of
+// pgx and of lib/pq have. A [StaleError] takes what it tells from a field Detail of
+// that error, a string, as both have it.
 func Translate(err error) error {
-	pgErr, ok := errors.AsType[*pgconn.PgError](err)
+	refusal, ok := errors.AsType[serverError](err)
 	if !ok || errors.Is(err, ErrStale) || errors.Is(err, ErrUnstamped) || errors.Is(err, ErrUnknownToken) || errors.Is(err, ErrNotInstalled) {
 		return err
 	}
-	switch pgErr.Code {
+	switch refusal.SQLState() {
 	case codeStale:
-		return newStaleError(pgErr, err)
+		return newStaleError(refusal, err)
 	case codeUnstamped:
 		return fmt.Errorf("%w: %w", ErrUnstamped, err)
 	case codeUnknownToken:
 		return fmt.Errorf("%w: %w", ErrUnknownToken, err)
 	}
-	if isNotInstalled(pgErr) {
+	if isNotInstalled(refusal) {
 		return fmt.Errorf("%w: run migrations.Up: %w", ErrNotInstalled, err)
 	}
 	return err
 }
 
+// serverError is an error of the server, of whichever driver.
+type serverError interface {
+	error
+	SQLState() string
+}
+
+// field is a field of the server's error, under the name that drivers give it, and
+// empty where there is none.
+func field(err serverError, name string) string {
+	v := reflect.Indirect(reflect.ValueOf(err))
+	if v.Kind() != reflect.Struct {
+		return ""
+	}
+	f, ok := v.Type().FieldByName(name)
+	if !ok || f.Type.Kind() != reflect.String {
+		return ""
+	}
+	value, nilErr := v.FieldByIndexErr(f.Index)
+	if nilErr != nil {
+		return "" // of something embedded that is nil
+	}
+	return value.String()
+}
+
 // isNotInstalled: no such schema, or no such function in it.
-func isNotInstalled(err *pgconn.PgError) bool {
+func isNotInstalled(err serverError) bool {
 	const noSchema, noFunction = "3F000", "42883"
-	return err.Code == noSchema && strings.Contains(err.Message, `"fencing"`) ||
-		err.Code == noFunction && strings.Contains(err.Message, " fencing.")
+	switch err.SQLState() {
+	case noSchema:
+		return strings.Contains(err.Error(), `"fencing"`)
+	case noFunction:
+		return strings.Contains(err.Error(), " fencing.")
+	default:
+		return false
+	}
 }
 
 // newStaleError reads the server's DETAIL, which is token=… current=…
 // resource=… table=…, the last two as JSON strings. The second is told to those only
 // who may lock.
-func newStaleError(pgErr *pgconn.PgError, cause error) *StaleError {
-	e := &StaleError{cause: cause, isPromoted: strings.Contains(pgErr.Hint, "promoted")}
-	tokens, rest, _ := strings.Cut(strings.TrimPrefix(pgErr.Detail, "token="), " resource=")
+func newStaleError(refusal serverError, cause error) *StaleError {
+	e := &StaleError{cause: cause, isPromoted: strings.Contains(field(refusal, "Hint"), "promoted")}
+	tokens, rest, _ := strings.Cut(strings.TrimPrefix(field(refusal, "Detail"), "token="), " resource=")
 	token, current, _ := strings.Cut(tokens, " current=")
 	e.Token, e.Current = parseToken(token), parseToken(current)
 	resource := json.NewDecoder(strings.NewReader(rest))

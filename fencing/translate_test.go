@@ -86,3 +86,60 @@ func TestTranslate_readsWhatItCanOfAStaleError(t *testing.T) {
 		require.Equal(t, want.Current, stale.Current, detail)
 	}
 }
+
+// Errors of drivers that are not pgx, as they have them.
+type (
+	pointerError struct{ Code, Message, Detail string }
+	valueError   struct{ Code, Message, Detail string }
+	wrapperError struct{ *pointerError } // of an application, say
+	bareError    string                  // without fields
+)
+
+func (e *pointerError) Error() string    { return "driver: " + e.Message }
+func (e *pointerError) SQLState() string { return e.Code }
+func (e valueError) Error() string       { return "driver: " + e.Message }
+func (e valueError) SQLState() string    { return e.Code }
+func (e bareError) Error() string        { return "driver: refused" }
+func (e bareError) SQLState() string     { return string(e) }
+
+func TestTranslate_knowsTheErrorsOfOtherDrivers(t *testing.T) {
+	t.Parallel()
+	const detail = `token=1 current=2 resource="nightly" table="public.exports"`
+	for name, driver := range map[string]func(code, message, detail string) error{
+		"pointer": func(code, message, detail string) error { return &pointerError{code, message, detail} },
+		"value":   func(code, message, detail string) error { return valueError{code, message, detail} },
+		"wrapper": func(code, message, detail string) error {
+			return &wrapperError{&pointerError{code, message, detail}}
+		},
+	} {
+		var stale *fencing.StaleError
+		err := fmt.Errorf("row 17: %w", driver("LF001", "stale", detail))
+		translated := fencing.Translate(err)
+		require.ErrorAs(t, translated, &stale, name)
+		require.Equal(t, "public.exports nightly 1 2", fmt.Sprint(stale.Table, " ", stale.Resource, " ", stale.Token, " ", stale.Current), name)
+		require.ErrorIs(t, translated, err)
+		require.Equal(t, translated, fencing.Translate(translated))
+		require.ErrorIs(t, fencing.Translate(driver("LF002", "", "")), fencing.ErrUnstamped, name)
+		require.ErrorIs(t, fencing.Translate(driver("LF003", "", "")), fencing.ErrUnknownToken, name)
+		require.ErrorIs(t, fencing.Translate(driver("3F000", `schema "fencing" does not exist`, "")), fencing.ErrNotInstalled, name)
+		other := driver("3F000", `schema "archive" does not exist`, "")
+		require.Equal(t, other, fencing.Translate(other), name)
+	}
+}
+
+// What the driver does not tell is not made up.
+func TestTranslate_ofADriverThatGivesNoDetail(t *testing.T) {
+	t.Parallel()
+	for _, err := range []error{bareError("LF001"), &pointerError{Code: "LF001", Message: "refused"}, &struct {
+		bareError
+		Detail int
+	}{bareError: "LF001"}} {
+		translated := fencing.Translate(err)
+		require.ErrorIs(t, translated, fencing.ErrStale)
+		require.EqualError(t, translated, "fencing: stale token: driver: refused")
+		var stale *fencing.StaleError
+		require.ErrorAs(t, translated, &stale)
+		require.Zero(t, stale.Token)
+		require.Empty(t, stale.Resource)
+	}
+}
