@@ -76,13 +76,26 @@ func requestFor(key Key, shared bool, issue grant.Issue) request {
 
 func (l *Locker) acquire(ctx context.Context, verb string, w *waiter) (*Lock, error) {
 	start := time.Now()
+	a := w.attempt()
+	telling := l.attempting(ctx, a)
 	w.ctx, w.result = ctx, make(chan result, 1)
 	r, err := l.await(w)
 	if err != nil {
 		err = wrap(verb, w.keys, err)
+	} else {
+		a.Keys = r.lock.keys
 	}
-	l.attempted(ctx, Attempt{Keys: w.keys, Shared: w.shared, Try: w.try, Waited: time.Since(start), Lock: r.lock, Err: err})
+	a.Waited, a.Lock, a.Err = time.Since(start), r.lock, err
+	l.attempted(telling, a)
 	return r.lock, err
+}
+
+// attempt is what an Observer is told of w's call.
+func (w *waiter) attempt() Attempt {
+	if w.slots != nil { // its keys are those of no lock
+		return Attempt{Semaphore: w.slots.name, Try: w.try}
+	}
+	return Attempt{Keys: w.keys, Shared: w.shared, Try: w.try, Lead: w.lead}
 }
 
 // await waits for the answer to w, which is to be the only target's.

@@ -66,7 +66,11 @@ type Config struct {
 	Observer Observer
 
 	// Logger gets a line for each of these: at level Warn for a lock that was
-	// not held to its end, at level Debug for the others. Defaults to silence.
+	// not held to its end and for a call that failed, for example because the pool
+	// is exhausted or the server is down; at level Debug for the others, among
+	// them a lock that another holds and a call whose ctx has ended. At level
+	// Error it gets the panics that no call returns; see [Observer]. Defaults to
+	// silence.
 	Logger *slog.Logger
 }
 

@@ -49,10 +49,12 @@ func TestName_isLockedInEveryEncoding(t *testing.T) {
 			}
 			key := advisory.Name(strange)
 			for way, acquire := range map[string]func(context.Context) (*advisory.Lock, error){
-				"TryLock":    func(ctx context.Context) (*advisory.Lock, error) { return b.locker.TryLock(ctx, key) },
-				"Lock":       func(ctx context.Context) (*advisory.Lock, error) { return b.locker.Lock(ctx, key) },
-				"TryLockAll": func(ctx context.Context) (*advisory.Lock, error) { return b.locker.TryLockAll(ctx, key, advisory.ID(7)) },
-				"Acquire":    func(ctx context.Context) (*advisory.Lock, error) { return b.locker.Semaphore(strange, 2).Acquire(ctx) },
+				"TryLock": func(ctx context.Context) (*advisory.Lock, error) { return b.locker.TryLock(ctx, key) },
+				"Lock":    func(ctx context.Context) (*advisory.Lock, error) { return b.locker.Lock(ctx, key) },
+				"TryLockAll": func(ctx context.Context) (*advisory.Lock, error) {
+					return b.locker.TryLockAll(ctx, key, advisory.ID(7))
+				},
+				"Acquire": func(ctx context.Context) (*advisory.Lock, error) { return b.locker.Semaphore(strange, 2).Acquire(ctx) },
 			} {
 				lock, err := acquire(t.Context())
 				require.NoError(t, err, way)

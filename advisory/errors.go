@@ -78,6 +78,9 @@ var errTxTooLong = errors.New("a transaction on the session took longer than Con
 // errNoReturn: the function of a transaction has not returned.
 var errNoReturn = errors.New("the transaction's function did not return")
 
+// errConnecting: a ctx ended while its call waited for a connection.
+var errConnecting = errors.New("waiting for a connection")
+
 // errDiedInTx is the cause of a loss that a transaction found; its own error says
 // more.
 var errDiedInTx = errors.New("the connection was closed during a transaction")

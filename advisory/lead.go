@@ -75,7 +75,7 @@ func (l *Locker) LeadIssuing(ctx context.Context, key Key, issue grant.Issue, fn
 	}
 	failures, hasLed := 0, false
 	for {
-		lock, err := l.LockIssuing(ctx, key, issue)
+		lock, err := l.acquire(ctx, "lock", &waiter{request: requestFor(key, false, issue), lead: true})
 		switch {
 		case err == nil:
 			start := time.Now()

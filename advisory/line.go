@@ -61,6 +61,7 @@ type waiter struct {
 	request
 	shared bool
 	try    bool // does not wait for other sessions
+	lead   bool // for a term of Lead
 	turn   bool // wants its turn in this line and nothing of the server
 	asked  bool // the server has been asked on behalf of it; the contender's
 	result chan result

@@ -45,11 +45,14 @@ type call struct {
 func (l *Locker) acquireAll(ctx context.Context, verb string, keys []Key, wait bool) (*Lock, error) {
 	start := time.Now()
 	keys = slices.Clone(keys)
+	a := Attempt{Keys: keys, Try: !wait}
+	telling := l.attempting(ctx, a)
 	lock, err := l.awaitAll(ctx, keys, wait)
 	if err != nil {
 		err = wrap(verb, keys, err)
 	}
-	l.attempted(ctx, Attempt{Keys: keys, Try: !wait, Waited: time.Since(start), Lock: lock, Err: err})
+	a.Waited, a.Lock, a.Err = time.Since(start), lock, err
+	l.attempted(telling, a)
 	return lock, err
 }
 

@@ -22,6 +22,7 @@ type Locker struct {
 	config Config
 	size   int // of the pool
 	limit  int // connections that may be pinned at once
+	server Server
 
 	work     sync.WaitGroup // goroutines that contend for a lock
 	alarms   connhold.Alarms
@@ -97,6 +98,8 @@ func newLocker(pool *pgxpool.Pool, config *Config, reserve int) (*Locker, error)
 		sessions: make(map[*Session]struct{}), closing: make(chan struct{}),
 	}
 	l.panicked = l.logPanic
+	server := pool.Config().ConnConfig
+	l.server = Server{Host: server.Host, Port: server.Port, Database: server.Database}
 	return l, nil
 }
 

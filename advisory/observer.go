@@ -2,7 +2,10 @@ package advisory
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
 	"time"
 )
 
@@ -27,14 +30,41 @@ type Observer interface {
 	Ended(end End)
 }
 
-// Attempt is a call that locks.
+// AttemptObserver is an [Observer] that is also told of calls that begin, so that
+// it can show those that wait. [Config.Observer] takes one.
+type AttemptObserver interface {
+	Observer
+	// Attempting is called when a call that locks begins, from its goroutine and
+	// with its context. Attempted gets the context that it returns, which it
+	// derives from ctx; the call itself does not.
+	Attempting(ctx context.Context, attempt Attempt) context.Context
+}
+
+// Attempt is a call that locks. Of one that begins the fields from Waited on are
+// not known, and neither is the slot of a [Semaphore].
 type Attempt struct {
-	Keys   []Key // as given
-	Shared bool
-	Try    bool          // of a method that does not wait for other sessions
+	Keys      []Key  // as given, or the slot of a semaphore that was granted
+	Semaphore string // its name, if it is for a slot of one
+	Shared    bool
+	Try       bool   // of a method that does not wait for other sessions
+	Lead      bool   // of Lead, for a term
+	Server    Server // where the pool connects to
+
 	Waited time.Duration // from the call to its return
 	Lock   *Lock         // nil if it was not granted
 	Err    error         // nil if it was; see the method's comment otherwise
+}
+
+// Server says where a pool connects to.
+type Server struct {
+	// Host is a name, an address or the folder of a Unix socket: the first one
+	// that the pool's configuration has. Port and Database go with it.
+	Host     string
+	Port     uint16
+	Database string
+	// Addr is the other end of the connection that holds the lock: the server's,
+	// or that of what is in between. It is nil if no lock was granted.
+	Addr net.Addr
 }
 
 // End is the end of a hold.
@@ -44,9 +74,33 @@ type End struct {
 	Err  error         // what Unlock returns: nil, or a [LostError] for a loss, or another
 }
 
+// label names what the attempt is for.
+func (a Attempt) label() string {
+	if len(a.Keys) == 0 && a.Semaphore != "" {
+		return fmt.Sprintf("semaphore %q", a.Semaphore)
+	}
+	return list(a.Keys)
+}
+
+// attempting tells of a call that begins, and returns the context to tell of its
+// end with.
+func (l *Locker) attempting(ctx context.Context, a Attempt) context.Context {
+	ctx = orBackground(ctx)
+	if o, ok := l.config.Observer.(AttemptObserver); ok {
+		a.Server = l.server
+		if told := o.Attempting(ctx, a); told != nil {
+			return told
+		}
+	}
+	return ctx
+}
+
 // attempted tells of a call that has come to its end.
 func (l *Locker) attempted(ctx context.Context, a Attempt) {
-	ctx = orBackground(ctx)
+	a.Server = l.server
+	if a.Lock != nil {
+		a.Server.Addr = a.Lock.seat.addr
+	}
 	isTold := false
 	defer func() { // a handler has panicked or ended the goroutine
 		if !isTold && a.Lock != nil {
@@ -61,16 +115,37 @@ func (l *Locker) tellAttempt(ctx context.Context, a Attempt) {
 	if l.config.Observer != nil {
 		l.config.Observer.Attempted(ctx, a)
 	}
-	if log := l.config.Logger; log != nil && log.Enabled(ctx, slog.LevelDebug) {
+	level := attemptLevel(ctx, a.Err)
+	if log := l.config.Logger; log != nil && log.Enabled(ctx, level) {
 		message, attrs := "lock granted", []slog.Attr{
-			slog.String("keys", list(a.Keys)), slog.Bool("shared", a.Shared), slog.Duration("waited", a.Waited),
+			slog.String("keys", a.label()), slog.Bool("shared", a.Shared), slog.Duration("waited", a.Waited),
 		}
 		if a.Err != nil {
 			message, attrs = "lock not granted", append(attrs, slog.Any("error", a.Err))
 		} else {
 			attrs = append(attrs, slog.Uint64("pid", uint64(a.Lock.BackendPID())))
+			if token := a.Lock.Receipt(); token > 0 {
+				attrs = append(attrs, slog.Int64("token", token))
+			}
 		}
-		log.LogAttrs(ctx, slog.LevelDebug, message, attrs...)
+		log.LogAttrs(ctx, level, message, attrs...)
+	}
+}
+
+// attemptLevel is Warn where something does not work: not for a lock that another
+// holds, nor for a caller that gave up.
+func attemptLevel(ctx context.Context, err error) slog.Level {
+	switch {
+	case err == nil, errors.Is(err, ErrNotAcquired), errors.Is(err, ErrClosed):
+		return slog.LevelDebug
+	case errors.Is(err, ErrPoolExhausted):
+		return slog.LevelWarn
+	case errors.Is(err, errConnecting) && errors.Is(err, context.DeadlineExceeded):
+		return slog.LevelWarn // the server may be down
+	case ctx.Err() != nil && errors.Is(err, ctx.Err()):
+		return slog.LevelDebug
+	default:
+		return slog.LevelWarn
 	}
 }
 

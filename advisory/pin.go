@@ -231,7 +231,7 @@ func (l *Locker) pinOn(ctx context.Context) (*connhold.Hold, error) {
 // endedConnecting is the error of a call whose ctx ended while it waited for a
 // connection.
 func (l *Locker) endedConnecting(ctx context.Context) error {
-	err := fmt.Errorf("waiting for a connection: %w", ended(ctx))
+	err := fmt.Errorf("%w: %w", errConnecting, ended(ctx))
 	if stat := l.pool.Stat(); stat.AcquiredConns() >= stat.MaxConns() {
 		err = fmt.Errorf("%w: all %d connections of the pool are in use; %w", ErrPoolExhausted, stat.MaxConns(), err)
 	}

@@ -2,6 +2,7 @@ package advisory
 
 import (
 	"context"
+	"net"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ type seat struct {
 	way    *way
 	before string // the application_name
 	pid    uint32
+	addr   net.Addr // of the server
 	limits connhold.Limits
 	lost   func(*connhold.Loss)
 	broken func(*connhold.Loss) // the same, while a transaction has the turn
@@ -41,7 +43,7 @@ type txRun struct{ broken *connhold.Loss } // why the session was ended under it
 // transaction, which still has the turn.
 func (l *Locker) newSeat(c *contest, lost, broken func(*connhold.Loss)) *seat {
 	return &seat{
-		hold: c.hold, way: c.way, before: c.application, pid: c.known.pid, lost: lost, broken: broken,
+		hold: c.hold, way: c.way, before: c.application, pid: c.known.pid, addr: c.hold.RemoteAddr(), lost: lost, broken: broken,
 		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout, Lead: watchLead},
 		turn:   make(chan struct{}, 1),
 	}

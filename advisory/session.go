@@ -162,11 +162,14 @@ func (s *Session) BackendPID() uint32 { return s.seat.pid }
 
 func (s *Session) tryAll(ctx context.Context, verb string, keys []Key, shared bool) (*Lock, error) {
 	start := time.Now()
+	a := Attempt{Keys: keys, Shared: shared, Try: true}
+	telling := s.locker.attempting(ctx, a)
 	lock, err := s.try(ctx, keys, shared)
 	if err != nil {
 		err = wrap(verb, keys, err)
 	}
-	s.locker.attempted(ctx, Attempt{Keys: keys, Shared: shared, Try: true, Waited: time.Since(start), Lock: lock, Err: err})
+	a.Waited, a.Lock, a.Err = time.Since(start), lock, err
+	s.locker.attempted(telling, a)
 	return lock, err
 }
 

@@ -26,6 +26,10 @@ type Config struct {
 	// transactions in which an earlier one has written. Defaults to 1 minute;
 	// the server counts in milliseconds.
 	MaxIdle time.Duration
+
+	// Observer is told of the writes that the database refuses in [Lease.InTx].
+	// Defaults to nobody. Locks are told of to [advisory.Config].
+	Observer Observer
 }
 
 const defaultMaxIdle = time.Minute

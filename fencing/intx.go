@@ -37,6 +37,10 @@ func (l *Lease) InTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) er
 	if ctx == nil {
 		return l.notBegun(errNilContext)
 	}
+	return l.observe(ctx, l.inTx(ctx, db, fn))
+}
+
+func (l *Lease) inTx(ctx context.Context, db Beginner, fn func(pgx.Tx) error) error {
 	if l.fencer == nil || l.Token() <= 0 { // Stamp says what is wrong
 		return l.inTxOf(ctx, db, fn)
 	}

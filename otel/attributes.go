@@ -3,12 +3,15 @@ package otel
 import (
 	"context"
 	"errors"
+	"net"
+	"strings"
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"go.opentelemetry.io/otel/attribute"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/fencing"
 )
 
 // The names and values are an interface: dashboards and alerts go by them.
@@ -16,10 +19,35 @@ const (
 	modeKey    = attribute.Key("pgadvisory.lock.mode")
 	outcomeKey = attribute.Key("pgadvisory.lock.outcome")
 	reasonKey  = attribute.Key("pgadvisory.lost.reason")
+	refusalKey = attribute.Key("pgadvisory.write.refusal")
+	keyKey     = attribute.Key("pgadvisory.lead.key")
 
-	keysKey = attribute.Key("pgadvisory.lock.keys") // spans only: see doc.go
-	tryKey  = attribute.Key("pgadvisory.lock.try")
-	pidKey  = attribute.Key("pgadvisory.backend.pid")
+	keysKey      = attribute.Key("pgadvisory.lock.keys") // spans only: see doc.go
+	semaphoreKey = attribute.Key("pgadvisory.lock.semaphore")
+	tryKey       = attribute.Key("pgadvisory.lock.try")
+	leadKey      = attribute.Key("pgadvisory.lock.lead")
+	tokenKey     = attribute.Key("pgadvisory.lock.token")
+	resourceKey  = attribute.Key("pgadvisory.write.resource")
+	pidKey       = attribute.Key("pgadvisory.backend.pid")
+)
+
+// The modes.
+const (
+	exclusive = "exclusive"
+	shared    = "shared"
+	semaphore = "semaphore"
+)
+
+// reasons are those of a loss.
+var reasons = []advisory.LostReason{
+	advisory.LostTerminated, advisory.LostDisconnected, advisory.LostUnresponsive, advisory.LostNotHeld,
+}
+
+// The reasons for which a write is refused.
+const (
+	stale        = "stale"
+	unstamped    = "unstamped"
+	unknownToken = "unknown_token"
 )
 
 const (
@@ -32,11 +60,64 @@ const (
 	failed        = "error"
 )
 
-func modeOf(shared bool) attribute.KeyValue {
-	if shared {
-		return modeKey.String("shared")
+func modeOf(a advisory.Attempt) attribute.KeyValue {
+	switch {
+	case a.Semaphore != "":
+		return modeKey.String(semaphore)
+	case a.Shared:
+		return modeKey.String(shared)
+	default:
+		return modeKey.String(exclusive)
 	}
-	return modeKey.String("exclusive")
+}
+
+func refusalOf(err error) string {
+	switch {
+	case errors.Is(err, fencing.ErrStale):
+		return stale
+	case errors.Is(err, fencing.ErrUnstamped):
+		return unstamped
+	default:
+		return unknownToken
+	}
+}
+
+// common are the attributes of both spans of an attempt.
+func common(a advisory.Attempt, mode attribute.KeyValue) []attribute.KeyValue {
+	attributes := []attribute.KeyValue{semconv.DBSystemNamePostgreSQL, mode}
+	if len(a.Keys) > 0 || a.Semaphore == "" {
+		attributes = append(attributes, keysOf(a.Keys))
+	}
+	if a.Semaphore != "" {
+		attributes = append(attributes, semaphoreKey.String(a.Semaphore))
+	}
+	if a.Lead {
+		attributes = append(attributes, leadKey.Bool(true))
+	}
+	if a.Lock != nil {
+		attributes = append(attributes, pidKey.Int64(int64(a.Lock.BackendPID())))
+		if token := a.Lock.Receipt(); token > 0 {
+			attributes = append(attributes, tokenKey.Int64(token))
+		}
+	}
+	return append(attributes, serverOf(a.Server)...)
+}
+
+// serverOf are the attributes of OpenTelemetry's conventions for databases.
+func serverOf(s advisory.Server) (attributes []attribute.KeyValue) {
+	if s.Host != "" {
+		attributes = append(attributes, semconv.ServerAddress(s.Host))
+		if !strings.HasPrefix(s.Host, "/") { // a socket's port is a part of its name
+			attributes = append(attributes, semconv.ServerPort(int(s.Port)))
+		}
+	}
+	if s.Database != "" {
+		attributes = append(attributes, semconv.DBNamespace(s.Database))
+	}
+	if tcp, ok := s.Addr.(*net.TCPAddr); ok {
+		attributes = append(attributes, semconv.NetworkPeerAddress(tcp.IP.String()), semconv.NetworkPeerPort(tcp.Port))
+	}
+	return attributes
 }
 
 // waitOutcome says how a call that locks has ended. ctx is the call's: an error

@@ -63,5 +63,8 @@ func ExampleNewObserver() {
 	// exporting
 	// pgadvisory.lock.wait.duration s
 	// pgadvisory.lock.hold.duration s
+	// pgadvisory.lock.waiting {call}
 	// pgadvisory.lock.held {lock}
+	// pgadvisory.lock.lost {lock}
+	// pgadvisory.write.refused {transaction}
 }

@@ -12,16 +12,19 @@ import (
 	"go.opentelemetry.io/otel/trace"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/fencing"
 )
 
 // scope is the instrumentation scope of all that is reported.
 const scope = "github.com/pgadvisory/pgadvisory/otel"
 
-// Observer reports what happens to the locks of one or several Lockers; see the
-// package's comment for what that is. It starts no goroutine and needs no
-// closing. It is safe for concurrent use.
+// Observer reports what happens to the locks of one or several Lockers, and to the
+// writes of Fencers; see the package's comment for what that is. It starts no
+// goroutine and needs no closing; its MeterProvider keeps it. It is safe for
+// concurrent use.
 type Observer struct {
 	instruments
+	*counts
 	tracer trace.Tracer
 
 	// mu guards the field below. Nothing is reported under it: exporters and
@@ -33,42 +36,57 @@ type Observer struct {
 	holds map[*advisory.Lock]*hold
 }
 
-var _ advisory.Observer = (*Observer)(nil)
+var (
+	_ advisory.AttemptObserver = (*Observer)(nil)
+	_ fencing.Observer         = (*Observer)(nil)
+)
 
 // hold is a hold that has begun.
 type hold struct {
 	span  trace.Span
 	start time.Time
 	mode  attribute.KeyValue
+	leads []attribute.KeyValue // the keys of a term of Lead
 
 	ended *advisory.End // nil unless Ended came first; the rest is not set then
 }
 
-// NewObserver returns an Observer for [advisory.Config.Observer]. A nil config
-// means the defaults; see [Config]. It fails only if the MeterProvider does not
-// make the instruments.
+// NewObserver returns an Observer for [advisory.Config.Observer] and
+// [fencing.Config.Observer]. A nil config means the defaults; see [Config]. It fails
+// only if the MeterProvider does not make the instruments.
 func NewObserver(config *Config) (*Observer, error) {
-	c := config.withDefaults()
-	i, err := newInstruments(c.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL)))
+	c, values := config.withDefaults(), newCounts()
+	i, err := newInstruments(c.MeterProvider.Meter(scope, metric.WithSchemaURL(semconv.SchemaURL)), values)
 	if err != nil {
 		return nil, err
 	}
 	return &Observer{
 		instruments: i,
+		counts:      values,
 		tracer:      c.TracerProvider.Tracer(scope, trace.WithSchemaURL(semconv.SchemaURL)),
 		holds:       make(map[*advisory.Lock]*hold),
 	}, nil
 }
 
+// waitingKey is for the context of a call that is counted as waiting.
+type waitingKey struct{}
+
+// Attempting reports that a call waits.
+func (o *Observer) Attempting(ctx context.Context, a advisory.Attempt) context.Context {
+	mode := modeOf(a)
+	o.add(waitingName, mode, 1)
+	return context.WithValue(ctx, waitingKey{}, mode)
+}
+
 // Attempted reports a wait and, if the lock was granted, that a hold begins.
 func (o *Observer) Attempted(ctx context.Context, a advisory.Attempt) {
+	if mode, ok := ctx.Value(waitingKey{}).(attribute.KeyValue); ok {
+		o.add(waitingName, mode, -1)
+	}
 	now := time.Now()
 	outcome := waitOutcome(ctx, a.Err)
-	mode := modeOf(a.Shared)
-	common := []attribute.KeyValue{semconv.DBSystemNamePostgreSQL, keysOf(a.Keys), mode}
-	if a.Lock != nil {
-		common = append(common, pidKey.Int64(int64(a.Lock.BackendPID())))
-	}
+	mode := modeOf(a)
+	common := common(a, mode)
 
 	waitCtx, wait := o.tracer.Start(ctx, "pgadvisory.lock",
 		trace.WithTimestamp(now.Add(-a.Waited)), trace.WithAttributes(common...),
@@ -85,7 +103,15 @@ func (o *Observer) Attempted(ctx context.Context, a advisory.Attempt) {
 	_, span := o.tracer.Start(ctx, "pgadvisory.hold",
 		trace.WithTimestamp(now), trace.WithAttributes(common...), trace.WithLinks(trace.LinkFromContext(waitCtx)))
 	h := &hold{span: span, start: now, mode: mode}
-	o.now.Add(ctx, 1, metric.WithAttributes(mode))
+	o.add(heldName, mode, 1)
+	if a.Lead {
+		for _, key := range a.Keys {
+			h.leads = append(h.leads, keyKey.String(key.String()))
+		}
+	}
+	for _, key := range h.leads {
+		o.add(leadingName, key, 1)
+	}
 	if early := o.second(a.Lock, h); early != nil {
 		o.end(h, *early.ended)
 	}
@@ -122,13 +148,28 @@ func (o *Observer) end(h *hold, e advisory.End) {
 	case lost:
 		h.span.SetAttributes(reasonKey.String(string(reason)))
 		fail(h.span, e.Err, string(reason))
-		o.lost.Add(ctx, 1, metric.WithAttributes(reasonKey.String(string(reason))))
+		o.add(lostName, reasonKey.String(string(reason)), 1)
 	default:
 		fail(h.span, e.Err, outcome)
 	}
 	h.span.End(trace.WithTimestamp(h.start.Add(e.Held)))
 	o.held.Record(ctx, e.Held.Seconds(), metric.WithAttributes(h.mode, outcomeKey.String(outcome)))
-	o.now.Add(ctx, -1, metric.WithAttributes(h.mode))
+	o.add(heldName, h.mode, -1)
+	for _, key := range h.leads {
+		o.add(leadingName, key, -1)
+	}
+}
+
+// Refused reports a write that the database has refused, and notes it as an event
+// of the span in ctx.
+func (o *Observer) Refused(ctx context.Context, r fencing.Refusal) {
+	reason := refusalKey.String(refusalOf(r.Err))
+	o.add(refusedName, reason, 1)
+	attributes := []attribute.KeyValue{reason}
+	if r.Lease != nil {
+		attributes = append(attributes, resourceKey.String(r.Lease.Resource()), tokenKey.Int64(int64(r.Lease.Token())))
+	}
+	trace.SpanFromContext(ctx).AddEvent("pgadvisory.write.refused", trace.WithAttributes(attributes...))
 }
 
 func fail(span trace.Span, err error, otherwise string) {

@@ -11,7 +11,7 @@ import (
 
 var (
 	goBlock  = regexp.MustCompile("(?s)```go\n(.*?)```")
-	ourNames = regexp.MustCompile(`pgadvisory\.(lock|hold|lost|backend)(\.[a-z]+)*`)
+	ourNames = regexp.MustCompile(`pgadvisory\.(lock|hold|lost|lead|write|backend)(\.[a-z]+)*`)
 )
 
 // What the README shows runs: each of its Go snippets stands in the example.
@@ -28,7 +28,7 @@ func TestReadme_snippetsAreFromTheExample(t *testing.T) {
 // A name that is changed in one place is missed by whoever has read another.
 func TestDoc_namesWhatIsReported(t *testing.T) {
 	t.Parallel()
-	source := read(t, "observer.go") + read(t, "attributes.go") + read(t, "instruments.go")
+	source := read(t, "observer.go") + read(t, "attributes.go") + read(t, "instruments.go") + read(t, "counts.go")
 	doc, readme := read(t, "doc.go"), read(t, "README.md")
 	for _, name := range ourNames.FindAllString(source, -1) {
 		require.Contains(t, doc, name)

@@ -59,6 +59,9 @@ func (h *Hold) socket() net.Conn { return h.pin.Conn().PgConn().Conn() }
 // server reported it when the connection was made.
 func (h *Hold) PID() uint32 { return h.pin.Conn().PgConn().PID() }
 
+// RemoteAddr is the other end of the connection.
+func (h *Hold) RemoteAddr() net.Addr { return h.socket().RemoteAddr() }
+
 // ParameterStatus is what the server reported last of one of its settings, and
 // empty for those of which it reports none.
 func (h *Hold) ParameterStatus(name string) string {
