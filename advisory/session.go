@@ -34,10 +34,6 @@ type Session struct {
 	undo   *connhold.Statement // does so too, when that has failed
 	held   *connhold.Statement // tells what is held
 
-	// ended are the locks that have ended while somebody had the turn, who tells
-	// of them afterwards. The turn guards it.
-	ended []End
-
 	// mu guards the fields below. Nothing blocks under it. It is taken after
 	// the Locker's mu, never before.
 	mu       sync.Mutex
@@ -47,6 +43,7 @@ type Session struct {
 	refusing error // why no operation is taken any more
 	over     error // the same, once the connection is given away, or is about to be
 	forsaken bool  // over, and a transaction still has the turn, for whose end nobody waits
+	ended    []End // of locks, not told of yet
 
 	// Whoever has the turn uses the fields below.
 	disposed bool // the connection is given away

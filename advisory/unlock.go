@@ -84,6 +84,8 @@ func (k *Lock) endWith(why error) {
 func (k *Lock) vacate(err error) {
 	k.locker.vacate(k.targets, k.occupants, nil)
 	s := k.in.session
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.ended = append(s.ended, End{Lock: k, Held: k.held, Err: err})
 }
 
