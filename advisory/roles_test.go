@@ -129,7 +129,7 @@ func TestLocker_underSettingsOfTheRole(t *testing.T) {
 			b.eventually(t, "both wait on the server", func() bool { return b.waiting(t) == 2 })
 			waiters := scan[string](t, b, waiterPIDs)
 			b.eventually(t, "both have waited anew", func() bool {
-				return scan[bool](t, b, "SELECT bool_and(now() - backend_start > '1 s' AND pid::text = ANY (string_to_array($1, ','))) "+
+				return scan[bool](t, b, "SELECT coalesce(bool_and(now() - backend_start > '1 s' AND pid::text = ANY (string_to_array($1, ','))), false) "+
 					"FROM pg_stat_activity WHERE pid IN (SELECT pid "+advisoryLocks+" AND NOT granted)", waiters) && b.waiting(t) == 2
 			})
 			exec(t, holder, "SELECT pg_advisory_unlock_all()")
