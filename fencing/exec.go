@@ -50,12 +50,15 @@ func (l *Lease) Exec(ctx context.Context, db Batcher, sql string, args ...any) (
 // returned, but takes nothing back. Otherwise SendBatch is as [Lease.Exec].
 func (l *Lease) SendBatch(ctx context.Context, db Batcher, batch *pgx.Batch) error {
 	if err := l.sendBatch(ctx, db, batch); err != nil {
-		return fmt.Errorf("fencing: write for resource %q: %w", l.resource, Translate(err))
+		return l.observe(ctx, fmt.Errorf("fencing: write for resource %q: %w", l.resource, Translate(err)))
 	}
 	return nil
 }
 
 func (l *Lease) sendBatch(ctx context.Context, db Batcher, batch *pgx.Batch) error {
+	if ctx == nil {
+		return errNilContext
+	}
 	if token := l.Token(); token <= 0 {
 		return fmt.Errorf("token %d is not valid: tokens start at 1", token)
 	}

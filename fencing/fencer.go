@@ -27,8 +27,9 @@ type Config struct {
 	// the server counts in milliseconds.
 	MaxIdle time.Duration
 
-	// Observer is told of the writes that the database refuses in [Lease.InTx].
-	// Defaults to nobody. Locks are told of to [advisory.Config].
+	// Observer is told of the writes by [Lease.InTx], [Lease.Exec] and
+	// [Lease.SendBatch] that the database refuses. Defaults to nobody. It is
+	// [advisory.Config] that has the Observer of the locks.
 	Observer Observer
 }
 

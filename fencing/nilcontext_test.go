@@ -33,6 +33,7 @@ func TestNilContext_isRefusedAndCostsTheCallOnly(t *testing.T) {
 		"InTx on a pool":    func() error { return lease.InTx(none, b.pool, inTx) },
 		"InTx on a conn":    func() error { return lease.InTx(none, b.observer, inTx) },
 		"InTx of no Fencer": func() error { return (&fencing.Lease{}).InTx(none, b.pool, inTx) },
+		"Exec":              func() error { _, err := lease.Exec(none, b.pool, "SELECT 1"); return err },
 		"Guard":             func() error { return fencing.Guard(none, b.pool, "exports", "nightly") },
 		"GuardBy":           func() error { return fencing.GuardBy(none, b.pool, "exports", "note") },
 		"Unguard":           func() error { return fencing.Unguard(none, b.pool, "exports") },

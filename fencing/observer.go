@@ -8,8 +8,9 @@ import (
 // Observer is told of writes that the database has refused, for metrics. That of
 // package otel is one.
 type Observer interface {
-	// Refused is called when [Lease.InTx] is about to return the refusal, from its
-	// goroutine and with its context; it must not block.
+	// Refused is called when [Lease.InTx], [Lease.Exec] or [Lease.SendBatch] is about
+	// to return the refusal, from its goroutine and with its context; it must not
+	// block.
 	Refused(ctx context.Context, refusal Refusal)
 }
 

@@ -160,6 +160,8 @@ func TestServer_aWriteThatIsRefused(t *testing.T) {
 	ctx, caller := s.tracers.Tracer("test").Start(t.Context(), "caller")
 	require.ErrorIs(t, old.InTx(ctx, pool, insert), fencing.ErrStale)
 	caller.End()
+	_, err = old.Exec(t.Context(), pool, "INSERT INTO exports VALUES (1)")
+	require.ErrorIs(t, err, fencing.ErrStale)
 	require.NoError(t, current.InTx(t.Context(), pool, insert))
 	failure := errors.New("of the work")
 	require.ErrorIs(t, current.InTx(t.Context(), pool, func(pgx.Tx) error { return failure }), failure)
@@ -167,7 +169,7 @@ func TestServer_aWriteThatIsRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.ErrorIs(t, other.InTx(t.Context(), s.db.Conn(t), insert), fencing.ErrUnstamped)
 
-	require.Subset(t, s.values(t), []string{"pgadvisory.write.refused stale: 1", "pgadvisory.write.refused unstamped: 1"})
+	require.Subset(t, s.values(t), []string{"pgadvisory.write.refused stale: 2", "pgadvisory.write.refused unstamped: 1"})
 	events := s.ended(t, "caller").Events()
 	require.Len(t, events, 1)
 	require.Equal(t, "pgadvisory.write.refused", events[0].Name)

@@ -30,8 +30,8 @@
 // held is how many locks this process believes that
 // it holds; a lost lock counts until its loss is noticed. One lock of several
 // keys counts once. lead.terms is 1 while this process leads an election, and
-// absent otherwise. write.refused counts the transactions of fencing.Lease.InTx
-// that failed because the database refused a write.
+// absent otherwise. write.refused counts the calls of InTx, Exec and SendBatch of
+// a fencing.Lease that failed because the database refused a write.
 //
 // All but the histograms and lead.terms are there from the start, with each of
 // their values at 0, so that an alert sees the first increase. They are right also
@@ -97,7 +97,7 @@
 //	                           server has sent one, else the reason of the loss
 //	                           or the outcome, and _OTHER if that is "error"
 //
-// A refused write is an event of the span in the context of InTx,
+// A refused write is an event of the span in the context of such a call,
 // pgadvisory.write.refused, with the attributes pgadvisory.write.refusal,
 // pgadvisory.write.resource and pgadvisory.lock.token.
 //
