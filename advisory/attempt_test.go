@@ -13,11 +13,10 @@ import (
 	"github.com/pgadvisory/pgadvisory/advisory"
 )
 
-// recorder is an AttemptObserver, and a Logger's handler, of one goroutine.
+// recorder is an AttemptObserver, of one goroutine.
 type recorder struct {
 	advisory.Observer
 	begun, attempts []advisory.Attempt
-	levels          []slog.Level
 }
 
 type mark struct{}
@@ -168,6 +167,7 @@ func TestLogger_levels(t *testing.T) {
 
 // poolTo is a pool that connects to another address.
 func poolTo(t *testing.T, b *bundle, address *net.TCPAddr) *pgxpool.Pool {
+	t.Helper()
 	return b.db.Pool(t, func(c *pgxpool.Config) {
 		c.ConnConfig.Host, c.ConnConfig.Port, c.ConnConfig.Fallbacks = address.IP.String(), uint16(address.Port), nil
 	})

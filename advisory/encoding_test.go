@@ -35,10 +35,26 @@ const strangeShown = `lock \xe6\x97\xa5\xe6\x9c\xac\x0a\x41'"%\xc3\xa9\x7f\xd0\x
 func TestName_isLockedInEveryEncoding(t *testing.T) {
 	t.Parallel()
 	for _, e := range []struct{ database, client string }{
-		{"LATIN1", ""}, {"LATIN1", "UTF8"}, {"WIN1252", ""}, {"WIN1252", "UTF8"}, {"KOI8R", "WIN1251"},
-		{"EUC_JP", ""}, {"EUC_JP", "UTF8"}, {"EUC_JP", "SJIS"}, {"EUC_KR", ""}, {"EUC_KR", "UTF8"}, {"EUC_TW", "BIG5"},
-		{"SQL_ASCII", ""}, {"SQL_ASCII", "UTF8"}, {"MULE_INTERNAL", ""},
-		{"UTF8", "BIG5"}, {"UTF8", "EUC_JP"}, {"UTF8", "SJIS"}, {"UTF8", "GB18030"}, {"UTF8", "LATIN1"}, {"UTF8", "SQL_ASCII"},
+		{"LATIN1", ""},
+		{"LATIN1", "UTF8"},
+		{"WIN1252", ""},
+		{"WIN1252", "UTF8"},
+		{"KOI8R", "WIN1251"},
+		{"EUC_JP", ""},
+		{"EUC_JP", "UTF8"},
+		{"EUC_JP", "SJIS"},
+		{"EUC_KR", ""},
+		{"EUC_KR", "UTF8"},
+		{"EUC_TW", "BIG5"},
+		{"SQL_ASCII", ""},
+		{"SQL_ASCII", "UTF8"},
+		{"MULE_INTERNAL", ""},
+		{"UTF8", "BIG5"},
+		{"UTF8", "EUC_JP"},
+		{"UTF8", "SJIS"},
+		{"UTF8", "GB18030"},
+		{"UTF8", "LATIN1"},
+		{"UTF8", "SQL_ASCII"},
 	} {
 		t.Run(e.database+" "+e.client, func(t *testing.T) {
 			t.Parallel()

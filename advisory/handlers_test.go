@@ -32,9 +32,11 @@ func (h *hooks) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQue
 	h.call("tracer, start")
 	return ctx
 }
+
 func (h *hooks) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {
 	h.call("tracer, end")
 }
+
 func (h *hooks) TraceAcquireStart(ctx context.Context, _ *pgxpool.Pool, _ pgxpool.TraceAcquireStartData) context.Context {
 	h.call("tracer, acquire")
 	return ctx

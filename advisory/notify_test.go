@@ -35,6 +35,7 @@ func listen(t *testing.T, lock *advisory.Lock) {
 
 // isDelivered reports whether the server has sent the session all that was notified.
 func (b *bundle) isDelivered(t *testing.T) bool {
+	t.Helper()
 	return scan[float64](t, b, "SELECT pg_notification_queue_usage()") == 0
 }
 
@@ -43,8 +44,9 @@ func TestNotify_isNotKept(t *testing.T) {
 	const sent, limit = 3000, 6 << 20
 	b := setup(t)
 	for name, read := range map[string]func(*testing.T, *advisory.Lock){
-		"by the watch": func(t *testing.T, _ *advisory.Lock) {},
+		"by the watch": func(*testing.T, *advisory.Lock) {},
 		"in a transaction": func(t *testing.T, lock *advisory.Lock) {
+			t.Helper()
 			require.NoError(t, lock.Tx(t.Context(), pgx.TxOptions{}, func(tx pgx.Tx) error {
 				_, err := tx.Exec(t.Context(), "SELECT 1")
 				return err

@@ -51,16 +51,19 @@ func within(t *testing.T, what string, fn func()) {
 // that ends it does.
 var endings = map[string]func(t *testing.T, b *bundle) error{
 	"unlock": func(t *testing.T, b *bundle) error {
+		t.Helper()
 		lock, err := b.locker.TryLock(t.Context(), advisory.ID(1))
 		require.NoError(t, err)
 		return lock.Unlock(t.Context())
 	},
 	"close": func(t *testing.T, b *bundle) error {
+		t.Helper()
 		_, err := b.locker.TryLock(t.Context(), advisory.ID(1))
 		require.NoError(t, err)
 		return b.locker.Close(t.Context())
 	},
 	"loss": func(t *testing.T, b *bundle) error {
+		t.Helper()
 		lock, err := b.locker.TryLock(t.Context(), advisory.ID(1))
 		require.NoError(t, err)
 		b.terminate(t, lock.BackendPID())
@@ -68,22 +71,26 @@ var endings = map[string]func(t *testing.T, b *bundle) error{
 		return nil
 	},
 	"unlock of a session's lock": func(t *testing.T, b *bundle) error {
+		t.Helper()
 		lock, err := b.openSession(t).TryLock(t.Context(), advisory.ID(1))
 		require.NoError(t, err)
 		return lock.Unlock(t.Context())
 	},
 	"close of the session": func(t *testing.T, b *bundle) error {
+		t.Helper()
 		s := b.openSession(t)
 		_, err := s.TryLock(t.Context(), advisory.ID(1))
 		require.NoError(t, err)
 		return s.Close(t.Context())
 	},
 	"close with a session": func(t *testing.T, b *bundle) error {
+		t.Helper()
 		_, err := b.openSession(t).TryLock(t.Context(), advisory.ID(1))
 		require.NoError(t, err)
 		return b.locker.Close(t.Context())
 	},
 	"loss of the session": func(t *testing.T, b *bundle) error {
+		t.Helper()
 		lock, err := b.openSession(t).TryLock(t.Context(), advisory.ID(1))
 		require.NoError(t, err)
 		b.terminate(t, lock.BackendPID())
@@ -91,6 +98,7 @@ var endings = map[string]func(t *testing.T, b *bundle) error{
 		return nil
 	},
 	"a session's round trip finds the loss": func(t *testing.T, b *bundle) error {
+		t.Helper()
 		s := b.openSession(t)
 		lock, err := s.TryLock(t.Context(), advisory.ID(1))
 		require.NoError(t, err)
@@ -198,8 +206,7 @@ func TestObserver_panicOfEnded(t *testing.T) {
 			t.Parallel()
 			told := make(chan struct{}, 2)
 			logged := make(chan string, 2)
-			var b *bundle
-			b = setupConfig(t, &advisory.Config{
+			b := setupConfig(t, &advisory.Config{
 				Logger: slog.New(&logHandler{handle: func(r slog.Record) {
 					if r.Level == slog.LevelError {
 						r.Attrs(func(a slog.Attr) bool { logged <- a.Value.String(); return true })
@@ -213,7 +220,7 @@ func TestObserver_panicOfEnded(t *testing.T) {
 			var failed error
 			value := panicking(func() { failed = end(t, b) })
 			within(t, "Ended", func() { <-told })
-			if value != errBoom && !errors.Is(failed, errBoom) { // else the caller has got it
+			if value != any(errBoom) && !errors.Is(failed, errBoom) { // else the caller has got it
 				within(t, "the Logger", func() { require.Contains(t, <-logged, "boom") })
 			}
 			_ = b.locker.Close(t.Context())
