@@ -47,11 +47,12 @@
 //
 // # What else a test can have
 //
-// [Database.PgBouncer] puts a pooler in front of a database, [StartWith] starts a
-// server with other settings, and [StartPair] a primary and a standby. They need
-// installed programs, which not every machine has: without them a test is
-// skipped, and says what to install. CI installs them and lets no test be
-// skipped. Each has a watchdog like that of a server.
+// [Database.PgBouncer], [Pgpool] and [Database.HAProxy] put a pooler or a proxy in
+// front of a database, [StartWith] starts a server with other settings, and
+// [StartPair] a primary and a standby. They need installed programs, which not
+// every machine has: without them a test is skipped, and says what to install. CI
+// installs them and lets no test be skipped. Each has a watchdog like that of a
+// server.
 // [NewWith] is [New] on a server that offers what an ordinary one, given by
 // DATABASE_URL, may not.
 //

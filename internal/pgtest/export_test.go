@@ -35,12 +35,6 @@ func FindBinDir(ctx context.Context) (string, error) {
 // ClosePool closes a pool as a test's cleanup does, with another limit.
 func ClosePool(pool *pgxpool.Pool, limit time.Duration) error { return closePool(pool, limit) }
 
-// FindPgBouncer fails where [Database.PgBouncer] skips.
-func FindPgBouncer() error {
-	_, err := findPgBouncer()
-	return err
-}
-
 // StartPgBouncer starts one that only the end of the process ends.
 func StartPgBouncer(ctx context.Context, dsn string) (string, error) {
 	config, err := pgx.ParseConfig(dsn)
@@ -55,6 +49,25 @@ func StartPgBouncer(ctx context.Context, dsn string) (string, error) {
 		return pgbouncerFiles{config: configForOne(config, config.Database, port, "session", nil)}
 	})
 	return pooled, err
+}
+
+// StartHAProxy starts one that only the end of the process ends.
+func StartHAProxy(ctx context.Context, dsn string) (string, error) {
+	return startUnowned(ctx, func() (relay, error) { return haproxyRelay(dsn, HAProxy{}) })
+}
+
+// StartPgpool starts one that only the end of the process ends.
+func StartPgpool(ctx context.Context, dsn string) (string, error) {
+	return startUnowned(ctx, func() (relay, error) { return pgpoolRelay("streaming_replication", []string{dsn}, nil) })
+}
+
+func startUnowned(ctx context.Context, find func() (relay, error)) (string, error) {
+	r, err := find()
+	if err != nil {
+		return "", err
+	}
+	dsn, _, err := startRelay(ctx, r)
+	return dsn, err
 }
 
 // The pure functions.

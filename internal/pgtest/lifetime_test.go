@@ -22,7 +22,7 @@ import (
 )
 
 // envChild makes this test binary a process that only starts a server, or, if
-// its value is pgbouncer, that in front of DATABASE_URL.
+// its value is one of relays, that in front of DATABASE_URL.
 const envChild = "PGTEST_CHILD"
 
 // A report is what the child says about its server.
@@ -191,8 +191,8 @@ func runChild() {
 }
 
 func startReported(ctx context.Context) (report, error) {
-	if os.Getenv(envChild) == "pgbouncer" {
-		dsn, err := pgtest.StartPgBouncer(ctx, os.Getenv("DATABASE_URL"))
+	if start, ok := relays[os.Getenv(envChild)]; ok {
+		dsn, err := start(ctx, os.Getenv("DATABASE_URL"))
 		return report{DSN: dsn}, err
 	}
 	server, err := pgtest.Start(ctx, os.Stderr)

@@ -2,11 +2,7 @@ package pgtest
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"net"
-	"net/url"
-	"os/exec"
 	"strconv"
 	"strings"
 	"testing"
@@ -48,25 +44,13 @@ func (d *Database) PgBouncer(t testing.TB, mode string, settings ...string) stri
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() {
-		if err := w.Close(); err != nil {
-			t.Errorf("pgtest: stop PgBouncer: %v", err)
-		}
-	})
+	closeRelay(t, "PgBouncer", w)
 	return dsn
 }
 
 func findPgBouncer() (string, error) {
-	if _, err := newSession(nil); err != nil {
-		return "", fmt.Errorf("pgtest: PgBouncer %w", err)
-	}
-	for _, place := range pgbouncerPlaces {
-		if path, err := exec.LookPath(place); err == nil {
-			return path, nil
-		}
-	}
-	return "", errors.New("pgtest: no PgBouncer; install it (Debian and Ubuntu: apt-get install pgbouncer; " +
-		"Fedora: dnf install pgbouncer; macOS: brew install pgbouncer)")
+	return findProgram("PgBouncer", pgbouncerPlaces, "Debian and Ubuntu: apt-get install pgbouncer; "+
+		"Fedora: dnf install pgbouncer; macOS: brew install pgbouncer")
 }
 
 // pgbouncerFiles are what a PgBouncer is told.
@@ -78,47 +62,13 @@ type pgbouncerFiles struct {
 // startPgBouncer returns the URL of the server's database through a PgBouncer on
 // a free port.
 func startPgBouncer(ctx context.Context, program string, server *pgx.ConnConfig, files func(port int) pgbouncerFiles) (string, *watchdog, error) {
-	for attempt := 1; ; attempt++ {
-		dsn, w, err := tryPgBouncer(ctx, program, server, files)
-		if err == nil {
-			return dsn, w, nil
-		}
-		if !errors.Is(err, errPortTaken) || attempt == portAttempts {
-			return "", nil, fmt.Errorf("pgtest: start PgBouncer: %w", err)
-		}
-	}
-}
-
-func tryPgBouncer(ctx context.Context, program string, server *pgx.ConnConfig, files func(port int) pgbouncerFiles) (string, *watchdog, error) {
-	as, err := serverAccount()
-	if err != nil {
-		return "", nil, err
-	}
-	port, err := freePort()
-	if err != nil {
-		return "", nil, err
-	}
-	w, err := startWatchdog(poolScript, as, newFolderName(), program)
-	if err != nil {
-		return "", nil, err
-	}
-	u := url.URL{
-		Scheme:   "postgres",
-		User:     url.UserPassword(server.User, server.Password),
-		Host:     net.JoinHostPort("127.0.0.1", strconv.Itoa(port)),
-		Path:     "/" + server.Database,
-		RawQuery: "sslmode=disable",
-	}
-	f := files(port)
-	if err := errors.Join(w.Tell(f.config+"\n.\n"+f.users+"\n."), waitReady(ctx, u.String(), w)); err != nil {
-		if strings.Contains(err.Error(), "Address already in use") {
-			err = errPortTaken
-		}
-		// Its error would only repeat the one at hand.
-		_ = w.Close()
-		return "", nil, err
-	}
-	return u.String(), w, nil
+	return startRelay(ctx, relay{
+		name: "PgBouncer", server: server,
+		// It keeps nothing that a kill could spoil, and which signal means what
+		// differs between its versions.
+		signal: "KILL", files: []string{"pgbouncer.ini", "users"}, command: []string{program, "pgbouncer.ini"},
+		content: func(ports []int) []string { f := files(ports[0]); return []string{f.config, f.users} },
+	})
 }
 
 // configForOne is the pgbouncer.ini for one database. Whoever connects is let in

@@ -2,8 +2,6 @@ package pgtest_test
 
 import (
 	"context"
-	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -84,43 +82,6 @@ func TestDatabase_BehindPgBouncerIsReachedAsAnyUser(t *testing.T) {
 	config.Password, config.RuntimeParams["lock_timeout"] = "secret", "1s"
 	_, err = pgx.ConnectConfig(t.Context(), config)
 	require.ErrorContains(t, err, "unsupported startup parameter")
-}
-
-//nolint:tparallel // the subtest must have ended, cleanup and all, before the rest
-func TestPgBouncer_endsWithItsTest(t *testing.T) {
-	t.Parallel()
-	if err := pgtest.FindPgBouncer(); err != nil {
-		t.Skip(err)
-	}
-	db := pgtest.New(t)
-	var r report
-	t.Run("user", func(t *testing.T) {
-		r.DSN = db.PgBouncer(t, "session")
-		requireThere(t, r)
-	})
-	requireGone(t, r)
-}
-
-func TestPgBouncer_leavesNothingWhenTheProcessIsKilled(t *testing.T) {
-	t.Parallel()
-	if err := pgtest.FindPgBouncer(); err != nil {
-		t.Skip(err)
-	}
-	db, tmp := pgtest.New(t), sharedTempDir(t)
-	child, stdout := startChild(t, envChild+"=pgbouncer", "DATABASE_URL="+db.DSN, "TMPDIR="+tmp)
-	r := readReport(t, stdout)
-	requireThere(t, r)
-	matches, err := filepath.Glob(filepath.Join(tmp, "*", "pgbouncer.ini"))
-	require.NoError(t, err)
-	require.Len(t, matches, 1)
-	info, err := os.Stat(matches[0])
-	require.NoError(t, err)
-	require.Zero(t, info.Mode()&0o077, "it has the password in it")
-
-	require.NoError(t, child.Process.Kill())
-	require.Error(t, child.Wait())
-	r.Dir = filepath.Dir(matches[0])
-	requireGone(t, r)
 }
 
 // throughPgBouncer returns two sessions of one pooler. They use the simple
