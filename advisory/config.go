@@ -35,8 +35,10 @@ type Config struct {
 	// vanished without a word, with its machine or its network: it is given to
 	// the session's tcp_keepalives_* and tcp_user_timeout, and a third of it, in
 	// [Lock.Tx] (from PostgreSQL 14 on Linux), to client_connection_check_interval.
-	// Defaults to 30 s; the server counts in seconds. It does not work through a
-	// pooler or a Unix socket, where the server's own client does not vanish.
+	// Defaults to 30 s; the server counts in seconds. Behind a TCP proxy or a
+	// pooler the server's client is that, and does not vanish: the lock is kept
+	// until the proxy notices, which has settings of its own for that; see
+	// docs/poolers.md. On a Unix socket nothing vanishes.
 	//
 	// It must be greater than Heartbeat + HeartbeatTimeout. The holder then knows
 	// first when the network goes silent; see "When the network goes silent" in
@@ -53,9 +55,16 @@ type Config struct {
 
 	// SessionPooler allows a pooler between the pool and the server, which must
 	// be in session mode. Defaults to false: the methods that lock return
-	// ErrPooler. With it, a pooler that does not keep sessions is found out if
-	// it lends another backend right at the first use; that it does not do so
-	// later can't be known.
+	// ErrPooler if the handshake told another process ID than the backend.
+	// Neon, Supavisor, PgDog, Pgpool-II and RDS Proxy do that even where they
+	// keep the session; docs/poolers.md says what to set for each.
+	//
+	// With it the Locker looks for proof of the opposite. A new connection is
+	// compared with a second one, which is opened for that, at most once a minute
+	// and for HeartbeatTimeout at most. Each heartbeat has to come from the
+	// backend that holds, or the lock is lost for the reason [LostPooler]. Both
+	// can miss a pooler that lends backends; neither takes one that keeps
+	// sessions for another.
 	SessionPooler bool
 
 	// UnlockTimeout bounds Unlock, whatever its context says. Defaults to 5 s.

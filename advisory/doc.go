@@ -67,6 +67,7 @@
 //	connection closed or reset              at once            LostDisconnected
 //	network silent                          by a heartbeat     LostUnresponsive
 //	the same in Lock.Tx                     by a bound         LostUnresponsive
+//	pooler lends the session's backend      by a heartbeat     LostPooler
 //	lock released behind the Lock's back    at Unlock          LostNotHeld
 //	this process stopped                    when it goes on    as above
 //

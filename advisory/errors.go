@@ -35,8 +35,9 @@ var (
 	ErrPoolExhausted = errors.New("advisory: pool exhausted")
 
 	// ErrPooler is returned by the locking methods when a pooler is between
-	// the pool and the server which does not keep a session, or of which it is
-	// not known that it does; see [Config.SessionPooler].
+	// the pool and the server that does not keep sessions, or that
+	// [Config.SessionPooler] does not allow. A [LostError] matches it if a
+	// heartbeat found that out while the lock was held.
 	ErrPooler = errors.New("advisory: no session behind the pooler")
 
 	// ErrStandby is returned by the locking methods when the pool connects to
@@ -100,6 +101,10 @@ const (
 	// this took longer than [Config.TxTimeout]. The server's session may live on
 	// for a while and hold the lock.
 	LostUnresponsive = LostReason(connhold.Unresponsive)
+	// LostPooler means that another backend than the one that holds the lock
+	// answered a heartbeat: the pooler does not keep the session, and may have
+	// lent the lock with its backend. The error matches [ErrPooler].
+	LostPooler = LostReason(connhold.OtherBackend)
 	// LostNotHeld means that the session lives and said at unlock that it did
 	// not hold the lock, which something else must have released on it.
 	LostNotHeld LostReason = "not held"
@@ -126,7 +131,11 @@ func (e *LostError) Unwrap() error { return e.Cause }
 
 // lostBy makes the error of a loss; keys is nil for that of a whole Session.
 func lostBy(keys []Key, loss *connhold.Loss) *LostError {
-	return &LostError{Keys: keys, Reason: LostReason(loss.Reason), Cause: loss.Cause}
+	cause := loss.Cause
+	if loss.Reason == connhold.OtherBackend {
+		cause = fmt.Errorf("%w: %w; the pooler must be in session mode", ErrPooler, cause)
+	}
+	return &LostError{Keys: keys, Reason: LostReason(loss.Reason), Cause: cause}
 }
 
 // unlockError says what an unlock that failed means. An error that leaves the

@@ -26,6 +26,7 @@ type Locker struct {
 
 	work     sync.WaitGroup // goroutines that contend for a lock
 	alarms   connhold.Alarms
+	pooler   poolerFinding
 	panicked func(error) // logPanic
 
 	// mu guards the fields below, and those of every line. Nothing blocks

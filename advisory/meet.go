@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -12,6 +11,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/pooler"
 )
 
 // acquaintance is what is known of a session since it was first met. It is kept
@@ -44,11 +44,12 @@ const oldestServer = 13
 
 // meetSQL tells what the connection leads to, and how the settings are that the
 // server has.
-var meetSQL = "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.version(), " + currentSettings()
+var meetSQL = pooler.Unbalanced + "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.version(), " + currentSettings()
 
 // meet returns what is known of the session, or the reason for which no lock
-// can be held on it. It costs a round trip (two behind a pooler) for a
-// connection that is new, and none later.
+// can be held on it. It costs a round trip for a connection that is new, behind a
+// pooler more and a second connection for a moment (see checkPooler), and none
+// later.
 func (l *Locker) meet(ctx context.Context, hold *connhold.Hold) (*acquaintance, error) {
 	if known := knownOf(hold); known != nil {
 		return known, nil
@@ -58,6 +59,12 @@ func (l *Locker) meet(ctx context.Context, hold *connhold.Hold) (*acquaintance, 
 		known, err = l.firstMeet(ctx, conn)
 		return err
 	})
+	if err == nil && known.pid != hold.PID() {
+		err = l.checkPooler(ctx, hold, known.pid)
+	}
+	if err == nil && l.owned {
+		err = l.own(ctx, hold, known)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -94,7 +101,11 @@ func (l *Locker) firstMeet(ctx context.Context, conn *pgx.Conn) (*acquaintance, 
 	if engine := stubEngine(conn.PgConn()); engine != "" {
 		return nil, unsupported(engine)
 	}
-	answer, err := askUnprepared(ctx, conn, meetSQL)
+	sql := meetSQL
+	if conn.PgConn().PID() == 0 {
+		sql = pooler.PinSQL + sql
+	}
+	answer, err := pooler.Ask(ctx, conn.PgConn(), sql)
 	if err != nil {
 		return nil, err
 	}
@@ -114,51 +125,16 @@ func (l *Locker) firstMeet(ctx context.Context, conn *pgx.Conn) (*acquaintance, 
 	}
 	known.before, known.ways = make([]string, len(allSettings)), make(map[time.Duration]*way)
 	copy(known.before, answer[3:])
-	if err := l.refusePooler(ctx, conn, known.pid); err != nil {
-		return nil, err
-	}
-	if l.owned {
-		known.own = true
-		_, err = askUnprepared(ctx, conn, "SELECT "+settingsFor(known, l.config.VanishTimeout).apply())
-	}
-	return known, err
+	return known, nil
 }
 
-// refusePooler refuses a connection whose session is not the backend's, which
-// has told its pid.
-func (l *Locker) refusePooler(ctx context.Context, conn *pgx.Conn, pid uint32) error {
-	switch {
-	case pid == conn.PgConn().PID():
-		return nil
-	case !l.config.SessionPooler:
-		return fmt.Errorf("%w: the session's backend is %d and the connection was told %d; connect to the server itself, "+
-			"or set Config.SessionPooler if the pooler is in session mode", ErrPooler, pid, conn.PgConn().PID())
-	}
-	// One that lends a backend for a transaction may lend another one now.
-	again, err := askUnprepared(ctx, conn, "SELECT pg_catalog.pg_backend_pid()")
-	if err == nil && again[0] != strconv.FormatUint(uint64(pid), 10) {
-		err = fmt.Errorf("%w: one session's statements ran on the backends %d and %s; "+
-			"the pooler must be in session mode", ErrPooler, pid, again[0])
-	}
-	return err
-}
-
-// askUnprepared returns the one row of a query, in text. A prepared statement
-// would be left on a backend that a pooler has only lent, or meet one of another
-// client there.
-func askUnprepared(ctx context.Context, conn *pgx.Conn, sql string) ([]string, error) {
-	results, err := conn.PgConn().Exec(ctx, sql).ReadAll()
-	if err != nil {
-		return nil, err
-	}
-	if len(results) != 1 || len(results[0].Rows) != 1 {
-		return nil, fmt.Errorf("the server answered with %d results", len(results))
-	}
-	answer := make([]string, len(results[0].Rows[0]))
-	for i, text := range results[0].Rows[0] {
-		answer[i] = string(text)
-	}
-	return answer, nil
+// own applies the settings for good.
+func (l *Locker) own(ctx context.Context, hold *connhold.Hold, known *acquaintance) error {
+	known.own = true
+	return hold.Run(ctx, l.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := pooler.Ask(ctx, conn.PgConn(), "SELECT "+settingsFor(known, l.config.VanishTimeout).apply())
+		return err
+	})
 }
 
 // stubEngine names an engine that speaks PostgreSQL's protocol and whose

@@ -187,27 +187,6 @@ func TestLocker_findsOutAPoolerThatDoesNotKeepItsPromise(t *testing.T) {
 	}
 }
 
-// Case 51: a lock that was taken where it can't be kept. No unlock is reported
-// that did not take place.
-func TestUnlock_isNotReportedByAnotherBackend(t *testing.T) {
-	t.Parallel()
-	b := behindPgBouncer(t, "transaction", &advisory.Config{SessionPooler: true})
-	o := &occupier{t: t, client: b.via.Conn(t, simpleProtocol)}
-	lock, err := b.locker.TryLock(t.Context(), advisory.ID(7))
-	require.NoError(t, err, "nobody came between")
-	o.occupy()
-	require.EqualValues(t, lock.BackendPID(), o.pid)
-
-	err = lock.Unlock(t.Context())
-	require.ErrorIs(t, err, advisory.ErrNotOwner)
-	require.ErrorIs(t, err, advisory.ErrLost)
-	require.Equal(t, err, lock.Unlock(t.Context()))
-	require.True(t, b.isHeldBy(t, 7, lock.BackendPID()), "it is the pooler's now")
-	require.Zero(t, b.pool.Stat().TotalConns())
-	b.terminate(t, lock.BackendPID())
-	b.noLockLeft(t)
-}
-
 // Behind a pooler that keeps sessions all is as it is without one.
 func TestLocker_behindAPoolerThatKeepsSessions(t *testing.T) {
 	t.Parallel()

@@ -42,11 +42,15 @@ type txRun struct{ broken *connhold.Loss } // why the session was ended under it
 // called if the session dies, without the turn, and broken if it was ended under a
 // transaction, which still has the turn.
 func (l *Locker) newSeat(c *contest, lost, broken func(*connhold.Loss)) *seat {
-	return &seat{
+	s := &seat{
 		hold: c.hold, way: c.way, before: c.application, pid: c.known.pid, addr: c.hold.RemoteAddr(), lost: lost, broken: broken,
 		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout, Lead: watchLead},
 		turn:   make(chan struct{}, 1),
 	}
+	if s.pid != s.hold.PID() { // a pooler is in between
+		s.limits.Backend, s.lost = s.pid, l.lostBehindPooler(lost)
+	}
+	return s
 }
 
 // watch has the session watched from now on.

@@ -51,7 +51,8 @@
 //	                         error           the server refused the unlock, and the
 //	                                         session was ended instead
 //	pgadvisory.lost.reason   an advisory.LostReason:
-//	                         terminated, disconnected, unresponsive, not held
+//	                         terminated, disconnected, unresponsive,
+//	                         other backend, not held
 //	pgadvisory.write.refusal stale, unstamped, unknown_token
 //	pgadvisory.lead.key      the key of an election, as Key.String shows it
 //

@@ -59,7 +59,7 @@ func (h *Hold) socket() net.Conn { return h.pin.Conn().PgConn().Conn() }
 // server reported it when the connection was made.
 func (h *Hold) PID() uint32 { return h.pin.Conn().PgConn().PID() }
 
-// RemoteAddr is the other end of the connection.
+// RemoteAddr is that of the server, or of what is in between.
 func (h *Hold) RemoteAddr() net.Addr { return h.socket().RemoteAddr() }
 
 // ParameterStatus is what the server reported last of one of its settings, and

@@ -17,6 +17,8 @@ const (
 	Disconnected Reason = "disconnected"
 	// Unresponsive means that the server did not answer in time.
 	Unresponsive Reason = "unresponsive"
+	// OtherBackend means that a pooler had another backend answer a heartbeat.
+	OtherBackend Reason = "other backend"
 )
 
 // Loss is the death of a watched session.

@@ -11,11 +11,6 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 )
 
-// beatSQL is an empty statement: the server answers it without a snapshot,
-// and the session is idle again at once. The comment names its origin to
-// whoever reads pg_stat_activity.
-const beatSQL = "-- pgadvisory heartbeat"
-
 // Limits bounds the time until a dead session is noticed: at most Heartbeat +
 // Timeout after the start of the last heartbeat that was answered.
 type Limits struct {
@@ -26,6 +21,10 @@ type Limits struct {
 	// over by then has not paid for a goroutine that reads and has to be
 	// interrupted. A loss that comes earlier is read when the watch begins.
 	Lead time.Duration
+
+	// Backend is the process ID that each heartbeat has to come from. 0 is for a
+	// connection that leads to one backend only.
+	Backend uint32
 }
 
 // past is a deadline that has always expired. Setting it interrupts a read.
@@ -103,26 +102,10 @@ func (w *watch) untilLost() *Loss {
 		if !w.arm(w.socket().SetDeadline, start.Add(w.limits.Timeout), true) {
 			return nil
 		}
-		if err := w.beat(); err != nil {
-			if loss := LossFrom(err); loss != nil {
-				return loss
-			}
-			// An error is an answer too, for example to a cancel request.
+		if loss := w.beat(); loss != nil {
+			return loss
 		}
 		lastGood = start
-	}
-}
-
-// beat is one heartbeat. A handler that panics does not end it.
-func (w *watch) beat() error {
-	answer := w.conn.Exec(context.Background(), beatSQL)
-	for {
-		err := Protect(answer.Close)
-		if _, ok := errors.AsType[*PanicError](err); !ok {
-			dropNotifications(w.pgx)
-			return err
-		}
-		w.tell(err)
 	}
 }
 
