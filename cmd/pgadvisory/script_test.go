@@ -27,7 +27,9 @@ import (
 //	                      runs a command until its output has a text N times
 //	sql 'statement'       runs a statement as a superuser
 //	until 'expression'    waits until it is true
-//	pooler mode           starts a PgBouncer and sets POOLER_URL
+//	pooler mode [setting...]
+//	                      starts a PgBouncer and sets POOLER_URL
+//	proxy                 starts an HAProxy and sets PROXY_URL
 //	standby               starts a pair and sets STANDBY_URL
 func TestScripts(t *testing.T) {
 	t.Parallel()
@@ -39,7 +41,7 @@ func TestScripts(t *testing.T) {
 		Deadline:            time.Now().Add(5 * limit),
 		Setup:               setUpScript,
 		Cmds: map[string]func(ts *testscript.TestScript, neg bool, args []string){
-			"status": scriptStatus, "shows": scriptShows, "sql": scriptSQL, "until": scriptUntil, "pooler": scriptPooler, "standby": scriptStandby,
+			"status": scriptStatus, "shows": scriptShows, "sql": scriptSQL, "until": scriptUntil, "pooler": scriptPooler, "proxy": scriptProxy, "standby": scriptStandby,
 		},
 	})
 }
@@ -140,7 +142,12 @@ func withScriptConn(ts *testscript.TestScript, do func(*pgx.Conn)) {
 
 func scriptPooler(ts *testscript.TestScript, _ bool, args []string) {
 	db, t := scriptDatabase(ts)
-	ts.Setenv("POOLER_URL", db.PgBouncer(t, args[0]))
+	ts.Setenv("POOLER_URL", db.PgBouncer(t, args[0], args[1:]...))
+}
+
+func scriptProxy(ts *testscript.TestScript, _ bool, _ []string) {
+	db, t := scriptDatabase(ts)
+	ts.Setenv("PROXY_URL", db.HAProxy(t, pgtest.HAProxy{}))
 }
 
 func scriptStandby(ts *testscript.TestScript, _ bool, _ []string) {

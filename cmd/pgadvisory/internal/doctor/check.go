@@ -38,11 +38,18 @@ func Check(ctx context.Context, config *pgxpool.Config, sessionPooler bool) (Rep
 	defer pool.Close()
 	c := config.ConnConfig
 	r.ok("connected to database %s at %s as %s", c.Database, address(c), c.User)
+	var w *route
 	for _, look := range []func(context.Context, *Report, *pgxpool.Pool) error{
-		func(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
-			return lock(ctx, r, pool, sessionPooler)
+		func(ctx context.Context, _ *Report, pool *pgxpool.Pool) (err error) {
+			w, err = findRoute(ctx, pool)
+			return err
 		},
-		reading(server), reading(engine), reading(vanishing), reading(room), reading(role),
+		func(ctx context.Context, r *Report, pool *pgxpool.Pool) error {
+			return lock(ctx, r, pool, w, sessionPooler)
+		},
+		reading(server), reading(engine),
+		reading(func(ctx context.Context, r *Report, db pgx.Tx) error { return vanishing(ctx, r, db, w) }),
+		reading(room), reading(role),
 		reading(schema), reading(epoch), reading(eventTriggers), reading(guards),
 	} {
 		switch err := look(ctx, &r, pool); {
@@ -100,7 +107,7 @@ func connectFix(err error) string {
 }
 
 // lock takes one, as a holder would, and gives it back.
-func lock(ctx context.Context, r *Report, pool *pgxpool.Pool, sessionPooler bool) error {
+func lock(ctx context.Context, r *Report, pool *pgxpool.Pool, w *route, sessionPooler bool) error {
 	locker, err := advisory.New(pool, &advisory.Config{Reserve: advisory.NoReserve, SessionPooler: sessionPooler})
 	if err != nil {
 		return err
@@ -118,6 +125,10 @@ func lock(ctx context.Context, r *Report, pool *pgxpool.Pool, sessionPooler bool
 		if err == nil {
 			err = held.Unlock(ctx)
 		}
+		if errors.Is(err, advisory.ErrPooler) {
+			w.refusal(r)
+			return errStop
+		}
 		if err != nil {
 			r.problem(lockFix(err), "no lock can be held: %v", strings.TrimPrefix(err.Error(), "advisory: "))
 			return errStop
@@ -125,16 +136,13 @@ func lock(ctx context.Context, r *Report, pool *pgxpool.Pool, sessionPooler bool
 	}
 	r.ok("a lock can be held; taking and freeing one took %v", time.Since(start).Round(10*time.Microsecond))
 	if sessionPooler {
-		r.note("connect to the server itself where you can", "a pooler is allowed, and it has to be in session mode: "+
-			"one that lends another backend later loses locks without a word")
+		w.allowance(r)
 	}
 	return nil
 }
 
 func lockFix(err error) string {
 	switch {
-	case errors.Is(err, advisory.ErrPooler):
-		return "connect to the server itself, past the pooler; or, if that is in session mode, use --session-pooler"
 	case errors.Is(err, advisory.ErrStandby):
 		return "connect to the primary: list all hosts in PGHOST and set PGTARGETSESSIONATTRS=read-write"
 	case errors.Is(err, advisory.ErrUnsupportedServer):

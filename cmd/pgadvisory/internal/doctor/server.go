@@ -48,25 +48,6 @@ func server(ctx context.Context, r *Report, db pgx.Tx) error {
 	return nil
 }
 
-// vanishing looks at whether the server notices that a holder is gone.
-func vanishing(ctx context.Context, r *Report, db pgx.Tx) error {
-	var socket, linux, checks bool
-	err := db.QueryRow(ctx, `SELECT pg_catalog.inet_client_addr() IS NULL, pg_catalog.version() LIKE '%linux%',
-		pg_catalog.current_setting('server_version_num')::int >= 140000`).Scan(&socket, &linux, &checks)
-	switch {
-	case err != nil:
-		return err
-	case socket:
-		r.ok("the connection is a Unix socket: the server sees at once when a holder ends")
-	case linux && checks:
-		r.ok("a holder that vanishes with its machine or its network loses the lock after 30 s")
-	default:
-		r.note("use PostgreSQL 14 or later on Linux, if that matters",
-			"a holder that vanishes with its machine or its network loses the lock after 30 s only while its session idles")
-	}
-	return nil
-}
-
 // room looks at what can run out.
 func room(ctx context.Context, r *Report, db pgx.Tx) error {
 	var locks, places, sessions, limit int
