@@ -11,6 +11,7 @@ import (
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 	"github.com/pgadvisory/pgadvisory/internal/grant"
+	"github.com/pgadvisory/pgadvisory/internal/pooler"
 )
 
 // request is what is asked for: locks, and what their grant must do besides.
@@ -82,7 +83,7 @@ func (c *contest) prepareSession(ctx context.Context, l *Locker, name string) er
 		cleared, c.way.areAsBefore(), setName(hexText(name)), c.way.apply())
 	var answer []string
 	err := c.hold.Run(ctx, l.config.HeartbeatTimeout, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		answer, err = askUnprepared(ctx, conn, sql)
+		answer, err = pooler.Ask(ctx, conn.PgConn(), sql)
 		return err
 	})
 	switch {
