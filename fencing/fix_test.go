@@ -69,7 +69,7 @@ func TestVerify_fixesRunAsTheyStandWhateverNamesAreLike(t *testing.T) {
 			require.NoError(t, err)
 			_, err = conn.Exec(t.Context(), `SELECT fencing.guard_by($1::text::regclass, $2::text::name, $3)`, table, other, name)
 			require.NoError(t, err)
-			_, err = conn.Exec(t.Context(), strings.NewReplacer("$table", table, "$column", column, "$child", child, "$odd", ident(other+"3"), "$role", role).Replace(harm))
+			_, err = conn.Exec(t.Context(), strings.NewReplacer("$table", table, "$column", column, "$child", child, "$odd", ident(name+"3"), "$role", role).Replace(harm))
 			require.NoError(t, err, harm)
 
 			fixes := []string{"once"}
