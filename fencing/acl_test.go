@@ -88,7 +88,9 @@ func TestUp_givesNothingAwayByDefaultPrivileges(t *testing.T) {
 	fresh := one[string](t, b.observer, aclSQL+othersSQL)
 	require.NoError(t, migrations.Down(t.Context(), b.pool))
 	role := b.role(t)
-	for _, kind := range []string{"TABLES", "SEQUENCES", "FUNCTIONS", "SCHEMAS"} {
+	// A schema in which others may create something is refused.
+	b.exec(t, fmt.Sprintf(`ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO PUBLIC; ALTER DEFAULT PRIVILEGES GRANT USAGE ON SCHEMAS TO %s WITH GRANT OPTION`, role))
+	for _, kind := range []string{"TABLES", "SEQUENCES", "FUNCTIONS"} {
 		b.exec(t, fmt.Sprintf(`ALTER DEFAULT PRIVILEGES GRANT ALL ON %s TO %s WITH GRANT OPTION; ALTER DEFAULT PRIVILEGES GRANT ALL ON %[1]s TO PUBLIC;
 			ALTER DEFAULT PRIVILEGES REVOKE ALL ON %[1]s FROM CURRENT_USER`, kind, role))
 	}
