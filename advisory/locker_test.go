@@ -24,11 +24,15 @@ func TestNew_refusesWhatCannotWork(t *testing.T) {
 	_, err = advisory.New(one, &advisory.Config{Reserve: advisory.NoReserve})
 	require.NoError(t, err)
 	for _, c := range []advisory.Config{
-		{Reserve: -2}, {Heartbeat: -1}, {HeartbeatTimeout: -time.Second}, {UnlockTimeout: -1},
+		{Reserve: -2},
+		{Heartbeat: -1},
+		{HeartbeatTimeout: -time.Second},
+		{UnlockTimeout: -1},
 		{VanishTimeout: 10 * time.Second}, // the sum of the defaults
 		{Heartbeat: 25 * time.Second},     // with the defaults of the others
 		{Heartbeat: time.Second, HeartbeatTimeout: time.Second, VanishTimeout: 2 * time.Second}, // equal
-		{Heartbeat: math.MaxInt64}, {HeartbeatTimeout: math.MaxInt64}, // the sum overflows
+		{Heartbeat: math.MaxInt64},
+		{HeartbeatTimeout: math.MaxInt64}, // the sum overflows
 		{Heartbeat: math.MaxInt64, HeartbeatTimeout: math.MaxInt64, VanishTimeout: time.Second}, // and is negative
 	} {
 		_, err := advisory.New(db.Pool(t), &c)
