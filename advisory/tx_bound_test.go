@@ -49,6 +49,7 @@ func TestLockTx_thatDoesNotEndHoldsUpNobody(t *testing.T) {
 	}{
 		"Unlock gives up": {
 			func(t *testing.T, _ *bundle, l *advisory.Locker) *stuckTx {
+				t.Helper()
 				lock, err := l.TryLock(t.Context(), advisory.ID(7))
 				require.NoError(t, err)
 				s := stuck(t, lock)
@@ -59,6 +60,7 @@ func TestLockTx_thatDoesNotEndHoldsUpNobody(t *testing.T) {
 		},
 		"TxTimeout is over": {
 			func(t *testing.T, _ *bundle, l *advisory.Locker) *stuckTx {
+				t.Helper()
 				lock, err := l.TryLock(t.Context(), advisory.ID(7))
 				require.NoError(t, err)
 				s := stuck(t, lock)
@@ -72,6 +74,7 @@ func TestLockTx_thatDoesNotEndHoldsUpNobody(t *testing.T) {
 		},
 		"a Session's Unlock gives up": {
 			func(t *testing.T, _ *bundle, l *advisory.Locker) *stuckTx {
+				t.Helper()
 				session, err := l.Session(t.Context())
 				require.NoError(t, err)
 				locks := lockThree(t, session)
@@ -91,6 +94,7 @@ func TestLockTx_thatDoesNotEndHoldsUpNobody(t *testing.T) {
 		},
 		"a Session's Close gives up": {
 			func(t *testing.T, _ *bundle, l *advisory.Locker) *stuckTx {
+				t.Helper()
 				session, err := l.Session(t.Context())
 				require.NoError(t, err)
 				locks := lockThree(t, session)
@@ -110,6 +114,7 @@ func TestLockTx_thatDoesNotEndHoldsUpNobody(t *testing.T) {
 		},
 		"TxTimeout is over in a Session": {
 			func(t *testing.T, _ *bundle, l *advisory.Locker) *stuckTx {
+				t.Helper()
 				session, err := l.Session(t.Context())
 				require.NoError(t, err)
 				locks := lockThree(t, session)
@@ -189,7 +194,7 @@ func TestLockTx_isBoundedWhenTheServerIsSilent(t *testing.T) {
 			return tx.Rollback(ctx)
 		}},
 		"rows that are left open": {fn: func(ctx context.Context, silence func(), tx pgx.Tx) error {
-			_, err := tx.Query(ctx, "SELECT generate_series(1, 100000000)")
+			_, err := tx.Query(ctx, "SELECT generate_series(1, 100000000)") //nolint:sqlclosecheck // which is what it is about
 			silence()
 			return err
 		}},

@@ -55,31 +55,31 @@ func TestLockTx_keepsTheLock(t *testing.T) {
 			return tx.Commit(ctx)
 		}},
 		"rows are left open": {commits: true, fn: func(ctx context.Context, _ func(), tx pgx.Tx) error {
-			_, err := tx.Query(ctx, "SELECT generate_series(1, 10000)")
+			_, err := tx.Query(ctx, "SELECT generate_series(1, 10000)") //nolint:sqlclosecheck // which is what it is about
 			return err
 		}},
 		"rows are left open and fn fails": {want: mine, fn: func(ctx context.Context, _ func(), tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, "SELECT generate_series(1, 10000)")
+			rows, err := tx.Query(ctx, "SELECT generate_series(1, 10000)") //nolint:sqlclosecheck // which is what it is about
 			return errors.Join(err, mine, map[bool]error{false: errors.New("no row")}[rows.Next()])
 		}},
 		"rows are left open and fn panics": {panics: true, fn: func(ctx context.Context, _ func(), tx pgx.Tx) error {
-			_, err := tx.Query(ctx, "SELECT generate_series(1, 10000)")
+			_, err := tx.Query(ctx, "SELECT generate_series(1, 10000)") //nolint:sqlclosecheck // which is what it is about
 			panic(err)
 		}},
 		"rows are left open and ctx ends": {want: context.Canceled, fn: func(_ context.Context, cancel func(), tx pgx.Tx) error {
-			_, err := tx.Query(background, "SELECT generate_series(1, 10000)")
+			_, err := tx.Query(background, "SELECT generate_series(1, 10000)") //nolint:sqlclosecheck // which is what it is about
 			cancel()
 			return err
 		}},
 		"rows are left open when fn rolls back": {want: mine, fn: func(ctx context.Context, _ func(), tx pgx.Tx) error {
-			_, err := tx.Query(ctx, "SELECT generate_series(1, 10000)")
+			_, err := tx.Query(ctx, "SELECT generate_series(1, 10000)") //nolint:sqlclosecheck // which is what it is about
 			return errors.Join(err, tx.Rollback(ctx), mine)
 		}},
 		"another query is refused meanwhile": {commits: true, fn: func(ctx context.Context, _ func(), tx pgx.Tx) error {
-			if _, err := tx.Query(ctx, "SELECT generate_series(1, 10000)"); err != nil {
+			if _, err := tx.Query(ctx, "SELECT generate_series(1, 10000)"); err != nil { //nolint:sqlclosecheck // which is what it is about
 				return err
 			}
-			if _, err := tx.Query(ctx, "SELECT 1"); err == nil {
+			if _, err := tx.Query(ctx, "SELECT 1"); err == nil { //nolint:sqlclosecheck // which is what it is about
 				return errors.New("two at a time")
 			}
 			return nil
@@ -101,7 +101,7 @@ func TestLockTx_keepsTheLock(t *testing.T) {
 				inner, err = inner.Begin(ctx)
 			}
 			if err == nil {
-				_, err = inner.Query(ctx, "SELECT generate_series(1, 10000)")
+				_, err = inner.Query(ctx, "SELECT generate_series(1, 10000)") //nolint:sqlclosecheck // which is what it is about
 			}
 			return err
 		}},
