@@ -14,20 +14,20 @@ var (
 	// ErrNotAcquired is returned by TryLock and TryDo when the lock is held, by
 	// another session or by this Locker, or is asked for by a call of this
 	// Locker that came first.
-	ErrNotAcquired = lockerr.NotAcquired
+	ErrNotAcquired = lockerr.ErrNotAcquired
 
 	// ErrUnlocked is what [Lock.Err] says, and the cause of a
 	// [Lock.Context]'s end, once Unlock has ended the hold.
-	ErrUnlocked = lockerr.Unlocked
+	ErrUnlocked = lockerr.ErrUnlocked
 
 	// ErrLost is matched by every [LostError]: the session that held the lock
 	// ended before Unlock, and another may have held the lock since.
-	ErrLost = lockerr.Lost
+	ErrLost = lockerr.ErrLost
 
 	// ErrNotOwner is returned by Unlock when the session lives but did not
 	// hold the lock any more (the error is a [LostError] then), and by the
 	// methods of a Lock that is nil or was not made by a Locker.
-	ErrNotOwner = lockerr.NotOwner
+	ErrNotOwner = lockerr.ErrNotOwner
 
 	// ErrPoolExhausted is returned by the locking methods when the Locker
 	// would have to take a connection that [Config.Reserve] leaves to others,
@@ -59,12 +59,12 @@ var (
 
 	// ErrInvalidKey is returned by the locking methods for a Key that can't
 	// name a lock.
-	ErrInvalidKey = lockerr.InvalidKey
+	ErrInvalidKey = lockerr.ErrInvalidKey
 
 	// ErrClosed is returned by the locking methods once [Locker.Close] was
 	// called, also to those that were waiting then, and by those of a Session
 	// that was closed; by Unlock and [Lock.Err] if Close has unlocked.
-	ErrClosed = lockerr.Closed
+	ErrClosed = lockerr.ErrClosed
 )
 
 // errTxRuns: unlocking could not wait for a transaction.

@@ -33,13 +33,13 @@ func TestTryLock_ofAClientThatRepeatsCommands(t *testing.T) {
 			t.Parallel()
 			b := alone(t)
 			client, proxy := b.proxied(t, func(o *redis.Options) { o.ReadTimeout = 500 * time.Millisecond; o.MaxRetries = 5 })
-			l := b.on(t, client, nil)
+			l := b.on(t, client, &redislease.Config{TTL: 30 * time.Second})
 			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context())) // a connection, and the scripts
 			calls := b.calls(t, "evalsha")
 			lose(proxy)
-			start := time.Now()
 			result := inBackground(func() (*redislease.Lease, error) { return l.TryLock(t.Context(), "r") })
 			eventually(t, "Redis has granted it", func() bool { return b.held(t, "r") != "" })
+			granted := time.Now()
 			proxy.Delay(faultproxy.ToClient, 0) // of what is on its way
 			eventually(t, "it is repeated", func() bool { return b.calls(t, "evalsha") >= calls+2 })
 			a := receive(t, result)
@@ -48,7 +48,7 @@ func TestTryLock_ofAClientThatRepeatsCommands(t *testing.T) {
 			counter, err := b.observer.Get(t.Context(), b.key("r")+":token").Int64()
 			require.NoError(t, err)
 			require.Equal(t, int64(1), counter, "one number for one grant")
-			require.WithinDuration(t, start.Add(12*time.Second), a.lease.SafeUntil(), 300*time.Millisecond, "counted from the first time that it was sent")
+			require.False(t, a.lease.SafeUntil().After(granted.Add(24*time.Second)), "counted from the first time that it was sent")
 		})
 	}
 }
@@ -146,7 +146,7 @@ func TestTryLock_whoseAnswerComesTooLate(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	client, proxy := b.proxied(t, func(o *redis.Options) { o.ReadTimeout = limit })
-	const ttl = 400 * time.Millisecond
+	const ttl = 2 * time.Second
 	l := b.on(t, client, &redislease.Config{TTL: ttl})
 	require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context()))
 	proxy.Delay(faultproxy.ToClient, ttl*12/10)
@@ -167,11 +167,11 @@ func TestTryLock_whoseAnswerComesTooLate(t *testing.T) {
 func TestLock_givesAWholeLeaseAfterALongWait(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	const ttl = 2 * time.Second
+	const ttl = 8 * time.Second
 	l := b.leaser(t, &redislease.Config{TTL: ttl})
-	require.NoError(t, b.observer.Set(t.Context(), b.key("r"), "somebody", 3*ttl/2).Err())
+	require.NoError(t, b.observer.Set(t.Context(), b.key("r"), "somebody", ttl).Err())
 	lease := mustLock(t, l, "r")
-	require.Greater(t, time.Until(lease.SafeUntil()), ttl/2)
+	require.Greater(t, time.Until(lease.SafeUntil()), ttl/4)
 }
 
 func TestLock_wakesAtTheEndOfTheLeaseThatItSaw(t *testing.T) {

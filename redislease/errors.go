@@ -16,22 +16,22 @@ import (
 // ErrInvalidResource its ErrInvalidKey.
 var (
 	// ErrNotAcquired is returned by TryLock and TryDo when another holds the lock.
-	ErrNotAcquired error = &sentinel{"redislease: not acquired", lockerr.NotAcquired}
+	ErrNotAcquired error = &sentinel{"redislease: not acquired", lockerr.ErrNotAcquired}
 
 	// ErrUnlocked is what [Lease.Err] says, and the cause of a [Lease.Context]'s end,
 	// once Unlock has ended the hold.
-	ErrUnlocked error = &sentinel{"redislease: unlocked", lockerr.Unlocked}
+	ErrUnlocked error = &sentinel{"redislease: unlocked", lockerr.ErrUnlocked}
 
 	// ErrLost is matched by every [LostError].
-	ErrLost error = &sentinel{"redislease: lease lost", lockerr.Lost}
+	ErrLost error = &sentinel{"redislease: lease lost", lockerr.ErrLost}
 
 	// ErrNotOwner is the cause of a [LostError] when Redis said that the lease was gone
 	// or another's, and is returned by the methods of a Lease that is nil.
-	ErrNotOwner error = &sentinel{"redislease: not the owner of the lock", lockerr.NotOwner}
+	ErrNotOwner error = &sentinel{"redislease: not the owner of the lock", lockerr.ErrNotOwner}
 
 	// ErrClosed is returned by the locking methods once [Leaser.Close] was called, also
 	// to those that were waiting then; by Unlock and [Lease.Err] if Close has unlocked.
-	ErrClosed error = &sentinel{"redislease: closed", lockerr.Closed}
+	ErrClosed error = &sentinel{"redislease: closed", lockerr.ErrClosed}
 
 	// ErrUnavailable is returned by the locking methods and Unlock when Redis could not
 	// be reached, did not answer in time or refused: what it said is wrapped. No lease
@@ -40,7 +40,7 @@ var (
 
 	// ErrInvalidResource is returned by the locking methods for a name that can't be
 	// one.
-	ErrInvalidResource error = &sentinel{"redislease: invalid resource", lockerr.InvalidKey}
+	ErrInvalidResource error = &sentinel{"redislease: invalid resource", lockerr.ErrInvalidKey}
 
 	// ErrStale is matched by every [StaleError].
 	ErrStale = errors.New("redislease: stale token")
@@ -89,7 +89,7 @@ func (e *LostError) Error() string {
 }
 
 // Is reports whether target is [ErrLost], or that of package advisory.
-func (e *LostError) Is(target error) bool { return target == ErrLost || target == lockerr.Lost }
+func (e *LostError) Is(target error) bool { return target == ErrLost || target == lockerr.ErrLost }
 
 // Unwrap returns the cause.
 func (e *LostError) Unwrap() error { return e.Cause }

@@ -23,3 +23,27 @@ func Waiting(l *Leaser, lock string) int {
 	}
 	return 0
 }
+
+// Beat renews all leases of a Leaser now.
+func Beat(l *Leaser) {
+	k := l.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for lease := range k.leases {
+		lease.mu.Lock()
+		lease.confirmed -= l.config.TTL // not a moment ago
+		lease.mu.Unlock()
+	}
+	k.nextBeat = l.now()
+	k.wake()
+}
+
+// LeaserOf is the Leaser of a lease.
+func LeaserOf(l *Lease) *Leaser { return l.leaser }
+
+// Until is when a lease ends, on its own clock.
+func Until(l *Lease) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.safeUntil
+}

@@ -35,6 +35,7 @@ type kind struct {
 
 var kinds = map[string]func(*testing.T) *kind{
 	"a Locker's": func(t *testing.T) *kind {
+		t.Helper()
 		k := newKind(t)
 		k.another = func() *fencing.Fencer {
 			locker, err := advisory.New(k.pool, &advisory.Config{Reserve: 4})
@@ -59,14 +60,21 @@ var kinds = map[string]func(*testing.T) *kind{
 		return k
 	},
 	"over redislease": func(t *testing.T) *kind {
+		t.Helper()
 		k, b := newKind(t), setup(t)
+		var leasers []*redislease.Leaser
 		k.another = func() *fencing.Fencer {
-			f, err := fencing.NewOver(b.leaser(t, &redislease.Config{TTL: 6 * time.Second}), k.pool, nil)
+			l := b.leaser(t, &redislease.Config{TTL: time.Minute})
+			leasers = append(leasers, l)
+			f, err := fencing.NewOver(l, k.pool, nil)
 			require.NoError(t, err)
 			return f
 		}
 		k.lose = func(lease *fencing.Lease) {
 			require.NoError(t, b.observer.Del(t.Context(), b.key(lease.Resource())).Err())
+			for _, l := range leasers {
+				redislease.Beat(l)
+			}
 		}
 		k.isHeld = func(resource string) bool { return b.held(t, resource) != "" }
 		return k

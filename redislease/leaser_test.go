@@ -275,9 +275,10 @@ func TestDo_givesBackHoweverFnEnds(t *testing.T) {
 func TestDo_endsFnsContextAndReportsBothErrors(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l := b.leaser(t, &redislease.Config{TTL: 300 * time.Millisecond})
+	l := b.leaser(t, nil)
 	err := l.Do(t.Context(), "r", func(ctx context.Context, _ *redislease.Lease) error {
 		require.NoError(t, b.observer.Del(ctx, b.key("r")).Err())
+		redislease.Beat(l)
 		receive(t, ctx.Done())
 		require.ErrorIs(t, context.Cause(ctx), redislease.ErrLost)
 		return errWork
@@ -291,13 +292,14 @@ func TestDo_endsFnsContextAndReportsBothErrors(t *testing.T) {
 func TestLead_goesOnAfterALossWithAHigherToken(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l := b.leaser(t, &redislease.Config{TTL: 300 * time.Millisecond})
+	l := b.leaser(t, nil)
 	var tokens []int64
 	err := l.Lead(t.Context(), "r", func(ctx context.Context, lease *redislease.Lease) error {
 		if tokens = append(tokens, lease.Token()); len(tokens) == 2 {
 			return nil
 		}
 		require.NoError(t, b.observer.Del(ctx, b.key("r")).Err())
+		redislease.Beat(l)
 		receive(t, ctx.Done())
 		return errWork
 	})

@@ -19,44 +19,59 @@ import (
 	"github.com/pgadvisory/pgadvisory/redislease"
 )
 
-// renewals waits until each lease was renewed so often, and fails if one is lost.
-func renewals(t *testing.T, n int, leases ...*redislease.Lease) {
+// renewed waits for the next renewal of each lease, and fails if one is lost.
+func renewed(t *testing.T, leases ...*redislease.Lease) {
 	t.Helper()
-	for range n {
-		for _, lease := range leases {
-			before := lease.SafeUntil()
-			// A clock that is read twice differs by less than a renewal moves it.
-			eventually(t, "it is renewed", func() bool {
-				require.NoError(t, lease.Err())
-				return lease.SafeUntil().Sub(before) > 20*time.Millisecond
-			})
-		}
+	for _, lease := range leases {
+		before := redislease.Until(lease)
+		eventually(t, "it is renewed", func() bool {
+			require.NoError(t, lease.Err())
+			return redislease.Until(lease) > before
+		})
+	}
+}
+
+// renewals has all leases of the first one's Leaser renewed now, and waits for that.
+func renewals(t *testing.T, leases ...*redislease.Lease) {
+	t.Helper()
+	before := make([]time.Duration, len(leases))
+	for i, lease := range leases {
+		before[i] = redislease.Until(lease)
+	}
+	redislease.Beat(redislease.LeaserOf(leases[0]))
+	for i, lease := range leases {
+		eventually(t, "it is renewed", func() bool {
+			require.NoError(t, lease.Err())
+			return redislease.Until(lease) > before[i]
+		})
 	}
 }
 
 func TestRenewal_holdsForManyTTLs(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l := b.leaser(t, &redislease.Config{TTL: 3 * time.Second})
+	l := b.leaser(t, &redislease.Config{TTL: 9 * time.Second})
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	lease, err := l.Lock(ctx, "r")
 	require.NoError(t, err)
 	cancel() // the wait's, and not the hold's
-	renewals(t, 4, lease)
+	for range 4 { // 3 s each
+		renewed(t, lease)
+	}
 	require.NoError(t, lease.Unlock(t.Context()))
 }
 
 func TestRenewal_afterTheScriptsWereFlushed(t *testing.T) {
 	t.Parallel()
 	b := alone(t)
-	l := b.leaser(t, &redislease.Config{TTL: 6 * time.Second})
+	l := b.leaser(t, &redislease.Config{TTL: time.Minute})
 	var leases []*redislease.Lease
 	for i := range 100 {
 		leases = append(leases, mustLock(t, l, fmt.Sprint(i)))
 	}
 	for range 2 {
 		require.NoError(t, b.observer.ScriptFlush(t.Context()).Err())
-		renewals(t, 1, leases...)
+		renewals(t, leases...)
 	}
 	require.NoError(t, b.observer.ScriptFlush(t.Context()).Err())
 	for _, lease := range leases {
@@ -68,12 +83,12 @@ func TestRenewal_isOneRoundTripForAll(t *testing.T) {
 	t.Parallel()
 	b := alone(t)
 	client, _ := b.proxied(t)
-	l := b.on(t, client, &redislease.Config{TTL: 6 * time.Second})
+	l := b.on(t, client, &redislease.Config{TTL: time.Minute})
 	var leases []*redislease.Lease
 	for i := range 50 {
 		leases = append(leases, mustLock(t, l, fmt.Sprint(i)))
 	}
-	renewals(t, 1, leases...)
+	renewals(t, leases...)
 	own := 0
 	list, err := b.observer.ClientList(t.Context()).Result()
 	require.NoError(t, err)
@@ -89,7 +104,7 @@ func TestRenewal_doesNotWaitBehindTheApplication(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	client := b.client(t, func(o *redis.Options) { o.PoolSize = 2; o.ReadTimeout = limit; o.MaxRetries = -1 })
-	l := b.on(t, client, &redislease.Config{TTL: 6 * time.Second})
+	l := b.on(t, client, &redislease.Config{TTL: time.Minute})
 	lease := mustLock(t, l, "r")
 	ctx, cancel := context.WithCancel(t.Context())
 	var work sync.WaitGroup
@@ -98,7 +113,7 @@ func TestRenewal_doesNotWaitBehindTheApplication(t *testing.T) {
 		work.Go(func() { client.BLPop(ctx, 0, fmt.Sprint(b.prefix, "list", i)) })
 	}
 	eventually(t, "the pool is full", func() bool { s := client.PoolStats(); return s.TotalConns == 2 && s.IdleConns == 0 })
-	renewals(t, 1, lease)
+	renewals(t, lease)
 	require.NoError(t, lease.Unlock(t.Context()))
 	cancel()
 	for i := range 2 {
@@ -126,9 +141,10 @@ func TestRenewal_onASharedClientEndsInTime(t *testing.T) {
 func TestRenewal_neverTakesALockThatWasLost(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l, other := b.leaser(t, &redislease.Config{TTL: 300 * time.Millisecond}), b.leaser(t, nil)
+	l, other := b.leaser(t, &redislease.Config{TTL: time.Minute}), b.leaser(t, nil)
 	lease := mustLock(t, l, "gone")
 	require.NoError(t, b.observer.Del(t.Context(), b.key("gone")).Err())
+	redislease.Beat(l)
 	receive(t, lease.Done())
 	require.Equal(t, redislease.LostMissing, reason(t, lease.Err()))
 	require.Equal(t, redislease.LostMissing, reason(t, lease.Unlock(t.Context())))
@@ -137,8 +153,9 @@ func TestRenewal_neverTakesALockThatWasLost(t *testing.T) {
 	lease = mustLock(t, l, "taken")
 	require.NoError(t, b.observer.Del(t.Context(), b.key("taken")).Err())
 	taken := mustLock(t, other, "taken")
+	redislease.Beat(l)
 	receive(t, lease.Done())
-	require.Contains(t, []redislease.LostReason{redislease.LostTaken, redislease.LostMissing}, reason(t, lease.Err()))
+	require.Equal(t, redislease.LostTaken, reason(t, lease.Err()))
 	require.Error(t, lease.Unlock(t.Context()))
 	require.Greater(t, taken.Token(), lease.Token())
 	require.NoError(t, taken.Check(t.Context()))
@@ -203,20 +220,21 @@ func TestRenewal_survivesAServerThatIsBusyOrLoads(t *testing.T) {
 	t.Parallel()
 	b := alone(t)
 	require.NoError(t, b.observer.ConfigSet(t.Context(), "busy-reply-threshold", "50").Err())
-	l := b.leaser(t, &redislease.Config{TTL: 6 * time.Second})
+	l := b.leaser(t, &redislease.Config{TTL: time.Minute})
 	lease := mustLock(t, l, "r")
 	// Ends with the script; the test waits.
 	done := make(chan error, 1)
 	slow := b.client(t, func(o *redis.Options) { o.ReadTimeout = limit; o.MaxRetries = -1 })
 	go func() {
-		done <- slow.Eval(t.Context(), `local t = redis.call('TIME')[1] + 4 while tonumber(redis.call('TIME')[1]) < t do end return 1`, nil).Err()
+		done <- slow.Eval(t.Context(), `local t = redis.call('TIME')[1] + 2 while tonumber(redis.call('TIME')[1]) < t do end return 1`, nil).Err()
 	}()
 	eventually(t, "it is busy", func() bool { return redis.HasErrorPrefix(b.observer.Get(t.Context(), "x").Err(), "BUSY") })
+	redislease.Beat(l)
 	require.NoError(t, receive(t, done))
-	renewals(t, 1, lease)
+	renewals(t, lease)
 
 	require.NoError(t, b.observer.Do(t.Context(), "CLIENT", "PAUSE", "1500").Err())
-	renewals(t, 1, lease)
+	renewals(t, lease)
 	require.NoError(t, lease.Unlock(t.Context()))
 }
 
@@ -250,10 +268,10 @@ func TestRenewal_givesUpAtSafeUntil(t *testing.T) {
 func TestRenewal_goesOnAfterARestartThatKeepsTheData(t *testing.T) {
 	t.Parallel()
 	b := alone(t, "--appendonly", "yes", "--appendfsync", "always")
-	l := b.leaser(t, &redislease.Config{TTL: 20 * time.Second})
+	l := b.leaser(t, &redislease.Config{TTL: time.Minute})
 	lease := mustLock(t, l, "r")
 	require.NoError(t, b.server.Restart(t.Context()))
-	renewals(t, 1, lease)
+	renewals(t, lease)
 	require.NoError(t, lease.Unlock(t.Context()))
 	require.Equal(t, int64(2), mustLock(t, l, "r").Token())
 }
@@ -288,21 +306,22 @@ func TestRestart_withoutPersistenceLosesLockAndTokens(t *testing.T) {
 func TestMaxHold_endsALeaseThatDoesNothing(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	l := b.leaser(t, &redislease.Config{TTL: 500 * time.Millisecond, MaxHold: time.Second})
+	l := b.leaser(t, &redislease.Config{TTL: time.Minute, MaxHold: 300 * time.Millisecond})
 	err := l.Do(t.Context(), "r", func(ctx context.Context, _ *redislease.Lease) error {
 		receive(t, ctx.Done())
 		require.Equal(t, redislease.LostMaxHold, reason(t, context.Cause(ctx)))
 		return nil
 	})
 	require.Equal(t, redislease.LostMaxHold, reason(t, err))
-	mustLock(t, l, "forgotten") // and never unlocked
+	short := b.leaser(t, &redislease.Config{TTL: time.Second, MaxHold: 100 * time.Millisecond})
+	mustLock(t, short, "forgotten") // and never unlocked
 	mustLock(t, b.leaser(t, nil), "forgotten")
 }
 
 func TestRenewal_neitherOutlivesTheUnlockNorMissesTheNextHolder(t *testing.T) {
 	t.Parallel()
 	b := alone(t)
-	l := b.leaser(t, &redislease.Config{TTL: 5 * time.Second})
+	l := b.leaser(t, &redislease.Config{TTL: 30 * time.Second})
 	var work sync.WaitGroup
 	for i := range 64 {
 		// Ends after its rounds; the test waits.
@@ -324,7 +343,7 @@ func TestRenewal_neitherOutlivesTheUnlockNorMissesTheNextHolder(t *testing.T) {
 	require.NoError(t, b.server.Restart(t.Context()))
 	for i := range 8 {
 		lease := mustLock(t, l, fmt.Sprint(i))
-		renewals(t, 1, lease)
+		renewals(t, lease)
 		require.NoError(t, lease.Unlock(t.Context()))
 	}
 }

@@ -77,9 +77,9 @@ func (c *Campaign[H]) term(ctx context.Context, held H, fn func(context.Context,
 	switch {
 	case ctx.Err() != nil:
 		return false, c.ended(ctx, err)
-	case errors.Is(atReturn, lockerr.Lost):
+	case errors.Is(atReturn, lockerr.ErrLost):
 		return true, atReturn
-	case result != nil && errors.Is(unlocked, lockerr.Lost):
+	case result != nil && errors.Is(unlocked, lockerr.ErrLost):
 		return true, unlocked
 	default:
 		return false, err

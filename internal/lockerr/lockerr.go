@@ -11,12 +11,12 @@ import (
 
 // The comments are those of package advisory.
 var (
-	NotAcquired = errors.New("advisory: not acquired")
-	Unlocked    = errors.New("advisory: unlocked")
-	Lost        = errors.New("advisory: lock lost")
-	InvalidKey  = errors.New("advisory: invalid key")
-	NotOwner    = errors.New("advisory: not the owner of the lock")
-	Closed      = errors.New("advisory: closed")
+	ErrNotAcquired = errors.New("advisory: not acquired")
+	ErrUnlocked    = errors.New("advisory: unlocked")
+	ErrLost        = errors.New("advisory: lock lost")
+	ErrInvalidKey  = errors.New("advisory: invalid key")
+	ErrNotOwner    = errors.New("advisory: not the owner of the lock")
+	ErrClosed      = errors.New("advisory: closed")
 )
 
 // Ended is the error of a context that has ended, with its cause where that says more.
