@@ -158,6 +158,7 @@ func TestLease_whenTheServersClockWasSet(t *testing.T) {
 	require.NoError(t, b.observer.PExpire(t.Context(), b.key("kept"), time.Hour).Err())
 	renewals(t, lease)
 	require.NoError(t, lease.Unlock(t.Context()))
+	other = b.leaser(t, &redislease.Config{TTL: time.Second})
 	// A key that never ends, as others make, is asked for again all the same.
 	require.NoError(t, b.observer.Set(t.Context(), b.key("never"), "somebody", 0).Err())
 	result := inBackground(func() (*redislease.Lease, error) { return other.Lock(t.Context(), "never") })

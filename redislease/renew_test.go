@@ -54,7 +54,7 @@ func TestRenewal_holdsForManyTTLs(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	lease, err := l.Lock(ctx, "r")
 	require.NoError(t, err)
-	cancel() // the wait's, and not the hold's
+	cancel()      // the wait's, and not the hold's
 	for range 4 { // 3 s each
 		renewed(t, lease)
 	}
