@@ -76,6 +76,7 @@ func TestPage_ofPlainSQL(t *testing.T) {
 	_, err := conn.PgConn().Exec(t.Context(), stamped).ReadAll()
 	require.NoError(t, err)
 	require.Equal(t, 1, one[int](t, conn, `SELECT count(*)::int FROM exports WHERE day = current_date AND fencing_token = 1`))
+	require.Equal(t, []string{"1", ""}, run("fencing.issue_after"), "the mark, and no token, since it is not 41")
 	require.Len(t, run("fencing.verify()"), 3+1+3, "three guards, one resource, three tables")
 
 	// The table of SQLSTATEs, and what DETAIL looks like.
