@@ -48,9 +48,9 @@ type Config struct {
 
 	// TxTimeout bounds a [Lock.Tx], from the answer to its BEGIN to the end of its
 	// COMMIT or ROLLBACK. When it is over the session is ended, Done closes and the
-	// locks of the session are lost. Defaults to 1 min. Set it above what the longest
-	// transaction takes. No heartbeat is sent meanwhile, so this is also how long a silent
-	// network can go unnoticed.
+	// locks of the session are lost. Defaults to 1 h. No heartbeat is sent meanwhile, so
+	// this is also how long a silent network can go unnoticed: set it to little more than
+	// what the longest transaction takes.
 	TxTimeout time.Duration
 
 	// SessionPooler allows a pooler between the pool and the server, which must
@@ -88,7 +88,7 @@ const (
 	defaultHeartbeat     = 5 * time.Second
 	defaultAnswerTimeout = 5 * time.Second
 	defaultVanishTimeout = 30 * time.Second
-	defaultTxTimeout     = time.Minute
+	defaultTxTimeout     = time.Hour
 	longestVanish        = 24 * 24 * time.Hour // in milliseconds, an int of the server
 )
 

@@ -225,7 +225,7 @@ func TestLockTx_isBoundedWhenTheServerIsSilent(t *testing.T) {
 				return c.fn(context.Background(), proxy.Swallow, tx)
 			}))
 			<-lock.Done()
-			require.Less(t, time.Since(start), 30*time.Second, "TxTimeout is 1 min")
+			require.Less(t, time.Since(start), 30*time.Second, "TxTimeout is 1 h")
 			var lost *advisory.LostError
 			require.ErrorAs(t, lock.Err(), &lost)
 			require.Equal(t, advisory.LostUnresponsive, lost.Reason)
