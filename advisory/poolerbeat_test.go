@@ -72,11 +72,13 @@ func TestLoss_thePoolerLendsTheBackend(t *testing.T) {
 	t.Parallel()
 	for name, call := range map[string]func(*testing.T, *advisory.Locker) *advisory.Lock{
 		"Locker": func(t *testing.T, l *advisory.Locker) *advisory.Lock {
+			t.Helper()
 			lock, err := l.TryLock(t.Context(), advisory.ID(7))
 			require.NoError(t, err)
 			return lock
 		},
 		"Session": func(t *testing.T, l *advisory.Locker) *advisory.Lock {
+			t.Helper()
 			s, err := l.Session(t.Context())
 			require.NoError(t, err)
 			lock, err := s.TryLock(t.Context(), advisory.ID(7))

@@ -124,6 +124,8 @@ func TestLocker_behindWhatTellsAnotherProcessID(t *testing.T) {
 
 // With one server Pgpool-II looks like that server. With a standby, to which it
 // sends what only reads, its handshake may tell of the standby.
+//
+//nolint:tparallel // the subtests share a database
 func TestLocker_behindPgpool(t *testing.T) {
 	t.Parallel()
 	pair := pgtest.StartPair(t)

@@ -59,7 +59,7 @@ func TestLockTx_keepsTheLock(t *testing.T) {
 			return err
 		}},
 		"rows are left open and fn fails": {want: mine, fn: func(ctx context.Context, _ func(), tx pgx.Tx) error {
-			rows, err := tx.Query(ctx, "SELECT generate_series(1, 10000)") //nolint:sqlclosecheck // which is what it is about
+			rows, err := tx.Query(ctx, "SELECT generate_series(1, 10000)")
 			return errors.Join(err, mine, map[bool]error{false: errors.New("no row")}[rows.Next()])
 		}},
 		"rows are left open and fn panics": {panics: true, fn: func(ctx context.Context, _ func(), tx pgx.Tx) error {

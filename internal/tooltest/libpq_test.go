@@ -53,7 +53,7 @@ func TestLibPQ_refusalsAreTranslated(t *testing.T) {
 	require.ErrorAs(t, write(tokens[0]), &stale)
 	require.Equal(t, "public.exports", stale.Table)
 	require.Equal(t, "nightly", stale.Resource)
-	require.Equal(t, tokens, []fencing.Token{stale.Token, stale.Current})
+	require.Equal(t, []fencing.Token{stale.Token, stale.Current}, tokens)
 
 	require.NoError(t, fencing.Unguard(t.Context(), b.pool, "exports"))
 	b.exec(t, "DROP SCHEMA fencing CASCADE")
