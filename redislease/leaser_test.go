@@ -50,7 +50,7 @@ func TestTryLock_holdsUntilUnlock(t *testing.T) {
 
 func TestTryLock_hasOneWinner(t *testing.T) {
 	t.Parallel()
-	const rounds, callers = 10_000 / 20, 20
+	const rounds, callers = 2_000, 20
 	b := setup(t)
 	leasers := []*redislease.Leaser{b.leaser(t, nil), b.leaser(t, nil), b.leaser(t, nil), b.leaser(t, nil)}
 	for round := range rounds {

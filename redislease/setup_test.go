@@ -4,6 +4,7 @@ package redislease_test
 
 import (
 	"context"
+	"crypto/rand"
 	"strings"
 	"testing"
 	"time"
@@ -33,7 +34,7 @@ func setup(t *testing.T) *bundle {
 	t.Helper()
 	options, err := redis.ParseURL(redistest.URL(t))
 	require.NoError(t, err)
-	b := &bundle{addr: options.Addr, options: options, prefix: t.Name() + ":"}
+	b := &bundle{addr: options.Addr, options: options, prefix: t.Name() + "-" + rand.Text() + ":"}
 	b.observer = b.client(t)
 	return b
 }
