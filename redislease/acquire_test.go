@@ -26,8 +26,8 @@ func splitLines(s string) []string { return strings.Split(strings.TrimSpace(s), 
 func TestTryLock_ofAClientThatRepeatsCommands(t *testing.T) {
 	t.Parallel()
 	for name, lose := range map[string]func(*faultproxy.Proxy){
-		"a late answer": func(p *faultproxy.Proxy) { p.Delay(faultproxy.ToClient, limit) },
-		"a lost answer": func(p *faultproxy.Proxy) { p.SwallowOnly(faultproxy.ToClient) },
+		"no answer in time":                     func(*faultproxy.Proxy) {},
+		"a connection that ends, and no answer": (*faultproxy.Proxy).Cut,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -36,11 +36,11 @@ func TestTryLock_ofAClientThatRepeatsCommands(t *testing.T) {
 			l := b.on(t, client, &redislease.Config{TTL: 30 * time.Second})
 			require.NoError(t, mustLock(t, l, "warm").Unlock(t.Context())) // a connection, and the scripts
 			calls := b.calls(t, "evalsha")
-			lose(proxy)
+			proxy.SwallowOnly(faultproxy.ToClient)
 			result := inBackground(func() (*redislease.Lease, error) { return l.TryLock(t.Context(), "r") })
 			eventually(t, "Redis has granted it", func() bool { return b.held(t, "r") != "" })
 			granted := time.Now()
-			proxy.Delay(faultproxy.ToClient, 0) // of what is on its way
+			lose(proxy)
 			eventually(t, "it is repeated", func() bool { return b.calls(t, "evalsha") >= calls+2 })
 			a := receive(t, result)
 			require.NoError(t, a.err)

@@ -79,6 +79,10 @@ func startDocker(ctx context.Context) (*backend, error) {
 	}, nil
 }
 
+// Silence keeps testcontainers from printing a banner, for other providers of
+// servers.
+func Silence() { silence() }
+
 // silence keeps testcontainers from printing a banner of ten lines. Once, since
 // the logger is a variable that nothing guards.
 var silence = sync.OnceFunc(func() { tclog.SetDefault(tclog.NewNoopLogger()) })

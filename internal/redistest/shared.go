@@ -13,9 +13,10 @@ import (
 	"time"
 
 	"github.com/testcontainers/testcontainers-go"
-	tclog "github.com/testcontainers/testcontainers-go/log"
 	"github.com/testcontainers/testcontainers-go/wait"
 	"go.uber.org/goleak"
+
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 const (
@@ -119,7 +120,7 @@ func startInstalled(ctx context.Context) (string, func() error, error) {
 }
 
 func startContainer(ctx context.Context) (url string, stop func() error, err error) {
-	tclog.SetDefault(tclog.NewNoopLogger())
+	pgtest.Silence()
 	probe, cancel := context.WithTimeout(ctx, daemonLimit)
 	defer cancel()
 	docker, err := testcontainers.NewDockerClientWithOpts(probe)
