@@ -9,7 +9,6 @@ import (
 
 	"github.com/jackc/pgx/v5/pgconn"
 	"github.com/stretchr/testify/require"
-
 )
 
 var sqlBlock = regexp.MustCompile("(?s)```sql\n(.*?)```")
