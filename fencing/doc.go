@@ -64,8 +64,10 @@
 // Verify names it. A transaction that has drawn a token can't be prepared.
 //
 // A caller of fencing.issue that sets its constraints immediate and then turns
-// synchronous_commit off, or does so in a deferred trigger of its own that fires later,
-// has a token that a crash can forget. Locks of this package do neither.
+// synchronous_commit off, or does so in a deferred trigger of its own that fires later or
+// in a cursor WITH HOLD that is open at the commit, has a token that a crash can forget. One that
+// sets its constraints immediate can also prepare the transaction. Locks of this package do none
+// of that.
 //
 // # Partitions and children
 //
@@ -113,7 +115,8 @@
 //     role can hold any advisory lock.
 //
 // A role without the grant that may write to a guarded table is refused like any
-// other. The refusal doesn't tell it the current token.
+// other. The refusal tells it neither the current token nor whether its own is too low
+// or too high. It can still guess a small one.
 //
 // The owner of a table, with the same grant, guards and unguards it. Guard and
 // Unguard ask for nothing that belongs to the schema's owner.

@@ -23,7 +23,7 @@ var (
 	ErrUnstamped = errors.New("fencing: transaction not stamped")
 
 	// ErrUnknownToken: the write carried a token that was never issued for
-	// the resource.
+	// the resource. Roles that may not use the schema fencing get ErrStale instead.
 	ErrUnknownToken = errors.New("fencing: token never issued")
 
 	// ErrNotInstalled is returned by everything in this package where the

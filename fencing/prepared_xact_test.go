@@ -21,7 +21,7 @@ func TestIssue_cannotBePrepared(t *testing.T) {
 	require.NoError(t, old.Unlock(t.Context()))
 	for _, prepare := range []string{
 		`PREPARE TRANSACTION 'drawn'`, `prepare  transaction 'drawn'`, "PREPARE\n/* of all */ -- things\nTRANSACTION 'drawn'",
-		`SELECT 1; PREPARE TRANSACTION 'drawn'`, `/* first */ PREPARE TRANSACTION 'drawn'`,
+		"PREPARE --\rTRANSACTION 'drawn'", `SELECT 1; PREPARE TRANSACTION 'drawn'`, `/* first */ PREPARE TRANSACTION 'drawn'`,
 	} {
 		_, err := b.observer.Exec(t.Context(), `BEGIN; SELECT fencing.issue('nightly')`)
 		require.NoError(t, err)

@@ -96,3 +96,26 @@ func TestRecord_letsWhoeverActsForTheOwner(t *testing.T) {
 		require.Equal(t, guarded, one[bool](t, b.observer, `SELECT EXISTS (SELECT FROM fencing.guarded)`))
 	}
 }
+
+// Whoever may call it can neither change the record of a guard that is there nor keep its owner
+// waiting.
+func TestRecord_ofAGuardThatIsThereTouchesNothing(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	app := b.role(t)
+	b.exec(t, `SELECT fencing.grant_to('`+app+`')`)
+	before := b.contents(t, "fencing.guarded")
+	tx, err := b.as(t, app).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), `SELECT fencing.record('exports', 'nightly', NULL, '', true)`)
+	require.NoError(t, err)
+	b.exec(t, `SET lock_timeout = '5s'; SELECT fencing.unguard('exports'); SELECT fencing.guard('exports', 'nightly')`)
+	require.NoError(t, tx.Rollback(t.Context()))
+	for _, prefix := range []string{`'other'`, `NULL`} {
+		_, err = b.as(t, app).Exec(t.Context(), `SELECT fencing.record('exports', 'nightly', NULL, `+prefix+`, true)`)
+		requireCode(t, err, "42501")
+	}
+	require.Contains(t, b.contents(t, "fencing.guarded"), "nightly")
+	require.Len(t, b.contents(t, "fencing.guarded"), len(before))
+}

@@ -10,7 +10,7 @@ import (
 const (
 	issueFunc = "fencing.issue"
 
-	markSQL       = `SELECT coalesce((SELECT pg_catalog.max(r.mark) FROM fencing.resource r WHERE r.name OPERATOR(pg_catalog.=) $1::pg_catalog.text COLLATE pg_catalog."C"), 0)`
+	markSQL       = `SELECT coalesce((SELECT pg_catalog.max(r.mark) FROM ONLY fencing.resource r WHERE r.name OPERATOR(pg_catalog.=) $1::pg_catalog.text COLLATE pg_catalog."C"), 0)`
 	issueAfterSQL = "SELECT fencing.issue_after($1::pg_catalog.text, $2::bigint)"
 
 	stampSQL   = "SELECT fencing.stamp($1::pg_catalog.text, $2::bigint, $3::interval)"

@@ -196,6 +196,24 @@ AS $$
 $$;
 -- +goose StatementEnd
 
+-- The next token in an epoch. Where the sequence is behind, because somebody has set
+-- it back or the mark was made by the clock, a number is left out at random: a token
+-- that was drawn and rolled back is not drawn again for the next holder.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.next_token(mark bigint) RETURNS bigint
+LANGUAGE plpgsql VOLATILE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    number bigint := nextval('fencing.token');
+BEGIN
+    IF number > mark THEN
+        RETURN number;
+    END IF;
+    RETURN mark + 1 + ('x' || left(gen_random_uuid()::text, 5))::bit(20)::int;
+END $$;
+-- +goose StatementEnd
+
 -- +goose StatementBegin
 CREATE FUNCTION fencing.issue(resource text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER
@@ -238,12 +256,11 @@ BEGIN
             -- Either fencing.rebase waits until the mark is committed, or this waits
             -- for it, and reads what it has left: the tables are locked before the
             -- snapshot is taken, but for one that is older, and that fails here.
-            -- Above the old mark the token heals a sequence that was set back.
-            UPDATE fencing.resource r SET
-                mark = CASE WHEN last.epoch = now_epoch THEN greatest(nextval('fencing.token'), last.mark + 1)
+            UPDATE ONLY fencing.resource r SET
+                mark = CASE WHEN last.epoch = now_epoch THEN fencing.next_token(last.mark)
                     ELSE fencing.token_of_new_epoch(last.mark) END,
                 epoch = now_epoch, raised_at = clock_timestamp()
-              FROM (SELECT o.ctid AS version, o.mark, o.epoch FROM fencing.resource o
+              FROM (SELECT o.ctid AS version, o.mark, o.epoch FROM ONLY fencing.resource o
                      WHERE o.name = issue.resource COLLATE "C" ORDER BY o.mark DESC LIMIT 1) last
              WHERE r.ctid = last.version
             RETURNING r.mark INTO token;
@@ -286,13 +303,17 @@ BEGIN
     -- fencing.rebase, fails to serialize in these two.
     INSERT INTO fencing.known_resource (name) VALUES (resource COLLATE "C") ON CONFLICT DO NOTHING;
     is_new := found;
+    -- Of a name whose mark is gone, written anew for the same reason.
+    IF NOT is_new THEN
+        UPDATE fencing.known_resource k SET name = k.name WHERE k.name = issue_first.resource COLLATE "C";
+    END IF;
     IF current_setting('transaction_isolation') NOT IN ('read committed', 'read uncommitted') THEN
         PERFORM FROM fencing.origin o FOR SHARE;
     END IF;
     INSERT INTO fencing.resource (name, mark, epoch)
     SELECT resource COLLATE "C", CASE WHEN is_new AND EXISTS (SELECT FROM fencing.origin o WHERE o.epoch = issue_first.epoch)
             THEN nextval('fencing.token') ELSE fencing.token_of_new_epoch(0) END, epoch
-     WHERE NOT EXISTS (SELECT FROM fencing.resource r WHERE r.name = issue_first.resource COLLATE "C")
+     WHERE NOT EXISTS (SELECT FROM ONLY fencing.resource r WHERE r.name = issue_first.resource COLLATE "C")
     RETURNING mark INTO token;
     RETURN token;
 END $$;
@@ -310,7 +331,7 @@ BEGIN
     IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    IF current_query() ~* '(^|;)(\s|--[^\n]*\n|/\*.*?\*/)*prepare(\s|--[^\n]*\n|/\*.*?\*/)+transaction\M' THEN
+    IF current_query() ~* E'(^|;)(\\s|--[^\\n\\r]*[\\n\\r]|/\\*.*?\\*/)*prepare(\\s|--[^\\n\\r]*[\\n\\r]|/\\*.*?\\*/)+transaction\\M' THEN
         RAISE EXCEPTION 'a transaction that has drawn a token can''t be prepared' USING
             ERRCODE = '0A000',
             DETAIL = 'Until it was committed or rolled back nobody could lock the resource or write to what is guarded for it.',
@@ -355,7 +376,7 @@ BEGIN
     IF resource <> '' AND NOT pg_try_advisory_xact_lock(hashtextextended(resource COLLATE "C", 0)) THEN
         RETURN 0;
     END IF;
-    IF seen <> coalesce((SELECT max(r.mark) FROM fencing.resource r WHERE r.name = resource COLLATE "C"), 0) THEN
+    IF seen <> coalesce((SELECT max(r.mark) FROM ONLY fencing.resource r WHERE r.name = resource COLLATE "C"), 0) THEN
         RETURN NULL;
     END IF;
     RETURN fencing.issue(resource);
@@ -429,7 +450,7 @@ BEGIN
     -- snapshot fails to serialize from then on. A restore of the schema alone leaves
     -- the tables empty.
     LOCK TABLE fencing.resource IN EXCLUSIVE MODE;
-    UPDATE fencing.resource SET epoch = DEFAULT;
+    UPDATE fencing.resource SET epoch = 'unknown';
     INSERT INTO fencing.origin AS o (epoch, system_identifier, database)
     SELECT 'unknown', fencing.system_identifier(), d.oid FROM pg_database d WHERE d.datname = current_database()
     ON CONFLICT (only_row) DO UPDATE SET
@@ -466,7 +487,7 @@ AS $$
         CASE WHEN f.may = 'everybody' THEN 'EXECUTE' END, CASE WHEN f.may IN ('everybody', 'granted') THEN 'EXECUTE' END, f.may IS NOT NULL
         FROM pg_proc p LEFT JOIN (VALUES
             ('issue', 'granted'), ('issue_after', 'granted'), ('stamp', 'granted'),
-            ('rebase', 'nobody'), ('choose_epoch_source', 'nobody'), ('issue_first', 'nobody'), ('token_of_new_epoch', 'nobody'),
+            ('rebase', 'nobody'), ('choose_epoch_source', 'nobody'), ('issue_first', 'nobody'), ('token_of_new_epoch', 'nobody'), ('next_token', 'nobody'),
             ('share_writing', 'nobody'), ('check_write', 'nobody'), ('check_values', 'nobody'),
             ('check_statement', 'everybody'), ('check_rows', 'everybody'), ('check_row', 'everybody'), ('refuse_truncate', 'everybody'), ('stamp_row', 'everybody'),
             ('version', 'everybody'), ('epoch', 'everybody'), ('chosen_epoch', 'everybody'), ('epoch_source', 'everybody'), ('notes', 'everybody'),
@@ -643,6 +664,7 @@ DROP FUNCTION fencing.issue_after(text, bigint);
 DROP FUNCTION fencing.issue(text);
 DROP FUNCTION fencing.issue_first(text, text);
 DROP FUNCTION fencing.token_of_new_epoch(bigint);
+DROP FUNCTION fencing.next_token(bigint);
 DROP TABLE fencing.origin;
 DROP TABLE fencing.known_resource;
 DROP TABLE fencing.resource;

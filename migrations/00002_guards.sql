@@ -114,11 +114,11 @@ BEGIN
     PERFORM fencing.share_writing(ARRAY[resource]);
     IF is_fresh THEN
         -- This statement sees what was committed before the lock was granted.
-        SELECT r.mark, r.epoch INTO last FROM fencing.resource r WHERE r.name = resource COLLATE "C" ORDER BY r.mark DESC LIMIT 1;
+        SELECT r.mark, r.epoch INTO last FROM ONLY fencing.resource r WHERE r.name = resource COLLATE "C" ORDER BY r.mark DESC LIMIT 1;
     ELSE
         -- A snapshot that is older than the mark fails to serialize here. No
         -- weaker row lock does that.
-        SELECT r.mark, r.epoch INTO last FROM fencing.resource r WHERE r.name = resource COLLATE "C" ORDER BY r.mark DESC LIMIT 1 FOR SHARE;
+        SELECT r.mark, r.epoch INTO last FROM ONLY fencing.resource r WHERE r.name = resource COLLATE "C" ORDER BY r.mark DESC LIMIT 1 FOR SHARE;
     END IF;
     IF token = last.mark AND last.epoch = now_epoch THEN
         RETURN;
@@ -142,7 +142,8 @@ BEGIN
     IF fencing.may_know() THEN
         current := coalesce(last.mark, 0)::text;
     END IF;
-    IF NOT is_past AND (last.mark IS NULL OR token > last.mark) THEN
+    -- To whom the mark is not told, all are stale: else it could be found by trying.
+    IF NOT is_past AND (last.mark IS NULL OR token > last.mark) AND current IS NOT NULL THEN
         RAISE EXCEPTION '% on % refused: token % was never issued for resource %', operation, target, token, to_json(resource) USING
             ERRCODE = 'LF003', SCHEMA = table_schema, TABLE = table_name,
             DETAIL = concat_ws(' ', 'token=' || token, 'current=' || current, 'resource=' || to_json(resource)),
@@ -151,7 +152,8 @@ BEGIN
     RAISE EXCEPTION '% on % refused: token % of resource % is stale%', operation, target, token, to_json(resource), coalesce(', the current one is ' || current, '') USING
         ERRCODE = 'LF001', SCHEMA = table_schema, TABLE = table_name,
         DETAIL = concat_ws(' ', 'token=' || token, 'current=' || current, 'resource=' || to_json(resource), 'table=' || to_json(target)),
-        HINT = CASE WHEN is_past AND token >= coalesce(last.mark, 0) THEN 'The lock was lost when the server was promoted or the database restored.'
+        HINT = CASE WHEN current IS NULL THEN 'It is not the current token.'
+            WHEN is_past AND token >= coalesce(last.mark, 0) THEN 'The lock was lost when the server was promoted or the database restored.'
             ELSE 'The lock was lost and another holder has it or had it since.' END || ' Give up this work, or take the lock again for a new token.';
 END $$;
 -- +goose StatementEnd
@@ -171,7 +173,7 @@ BEGIN
     IF token <> '' AND current_setting('transaction_isolation') = 'read committed' THEN
         BEGIN
             locked := pg_advisory_xact_lock_shared(hashtextextended(tg_argv[0] COLLATE "C", 1)) IS NULL;
-            IF EXISTS (SELECT FROM fencing.resource r
+            IF EXISTS (SELECT FROM ONLY fencing.resource r
                 WHERE r.name = tg_argv[0] COLLATE "C" AND r.mark = token::bigint AND r.epoch = fencing.chosen_epoch())
             THEN
                 RETURN NULL;
@@ -245,13 +247,13 @@ LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
     resources text[];
-    stamps    jsonb;
+    written   text := current_setting('fencing.stamps', true);
+    stamps    jsonb := nullif(written, '')::jsonb;
     resource  text;
     is_passed boolean := false;
 BEGIN
     resources := ARRAY(SELECT prefix || v.value FROM unnest(vals) WITH ORDINALITY AS v (value, number)
         WHERE prefix || v.value <> '' ORDER BY v.number);
-    stamps := nullif(current_setting('fencing.stamps', true), '')::jsonb;
     -- Not with a lock for each name of an import that is not stamped at all.
     IF current_setting('transaction_isolation') = 'read committed'
         AND NOT EXISTS (SELECT FROM unnest(resources) AS n (name) WHERE stamps ->> n.name IS NULL)
@@ -259,9 +261,12 @@ BEGIN
         PERFORM fencing.share_writing(resources);
         BEGIN
             -- Not as another NOT EXISTS: that could be planned to read all marks.
+            -- The stamp is found as fencing.stamp_row finds it, also among several for one
+            -- resource that were set by hand.
             is_passed := NOT EXISTS (SELECT FROM unnest(resources) AS n (name) WHERE (
-                SELECT true FROM fencing.resource r WHERE r.name = n.name COLLATE "C"
-                    AND r.mark = (stamps ->> n.name)::bigint AND r.epoch = fencing.chosen_epoch()) IS NULL);
+                SELECT true FROM ONLY fencing.resource r WHERE r.name = n.name COLLATE "C"
+                    AND r.mark = coalesce(nullif(split_part(split_part(left(split_part(written, E'\n' || to_json(n.name) || ':', 2), 20), ',', 1), '}', 1), ''), stamps ->> n.name)::bigint
+                    AND r.epoch = fencing.chosen_epoch()) IS NULL);
         EXCEPTION WHEN feature_not_supported OR object_not_in_prerequisite_state OR insufficient_privilege OR undefined_function THEN
             NULL; -- the epoch has another source by now
         END;
@@ -686,7 +691,16 @@ BEGIN
         DELETE FROM fencing.guarded g WHERE g.target = record.target;
         RETURN;
     END IF;
-    IF NOT EXISTS (SELECT FROM fencing.compare(target, resource, by_column, prefix))
+    -- What is recorded already stays unlocked: whoever calls this could keep its owner waiting.
+    IF EXISTS (SELECT FROM fencing.guarded g JOIN pg_class c ON c.oid = g.target JOIN pg_namespace n ON n.oid = c.relnamespace
+        WHERE g.target = record.target AND g.name = format('%I.%I', n.nspname, c.relname)
+        AND (g.resource, g.by_column, g.prefix) IS NOT DISTINCT FROM (record.resource, record.by_column, record.prefix))
+    THEN
+        RETURN;
+    END IF;
+    -- A prefix is no argument of the triggers of fencing.guard, nor a resource of those of fencing.guard_by.
+    IF (CASE WHEN by_column IS NULL THEN prefix <> '' ELSE resource IS NOT NULL END) IS NOT FALSE
+        OR NOT EXISTS (SELECT FROM fencing.compare(target, resource, by_column, prefix))
         OR EXISTS (SELECT FROM fencing.compare(target, resource, by_column, prefix) c WHERE c.found IS NULL OR c.found_state <> c.state OR c.differs)
     THEN
         RAISE EXCEPTION 'must be owner of table %', target USING ERRCODE = '42501',
@@ -1010,7 +1024,7 @@ AS $$
     SELECT NULL, NULL, NULL, NULL, 'the trigger make_durable of fencing.resource is not as it was made: a crash can forget a token that somebody has',
         'DROP TRIGGER IF EXISTS make_durable ON fencing.resource; CREATE CONSTRAINT TRIGGER make_durable AFTER INSERT OR UPDATE ON fencing.resource DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION fencing.make_durable(); ALTER TABLE fencing.resource ENABLE ALWAYS TRIGGER make_durable'
         WHERE NOT EXISTS (SELECT FROM pg_trigger t WHERE t.tgrelid = 'fencing.resource'::regclass AND t.tgname = 'make_durable' AND t.tgenabled = 'A'
-            AND t.tgfoid = 'fencing.make_durable()'::regprocedure AND t.tgtype = 21 AND t.tgdeferrable AND t.tginitdeferred AND t.tgqual IS NULL)
+            AND t.tgfoid = 'fencing.make_durable()'::regprocedure AND t.tgtype = 21 AND t.tgdeferrable AND t.tginitdeferred AND t.tgqual IS NULL AND t.tgattr = ''::int2vector)
     UNION ALL
     SELECT NULL, NULL, NULL, NULL, p.problem, p.fix FROM fencing.privilege_faults() p
     UNION ALL
@@ -1143,7 +1157,7 @@ DECLARE
         WHERE e.grantee <> o.owner AND (o.kind = 'TABLE' OR o.kind = 'FUNCTION' AND e.grantee <> 0)
         AND pg_catalog.split_part(pg_catalog.split_part(o.name, '.', 2), '(', 1) NOT IN (
             'resource', 'known_resource', 'origin', 'migration', 'epoch', 'chosen_epoch', 'epoch_source', 'notes', 'system_identifier', 'make_durable', 'stamped',
-            'choose_epoch_source', 'issue_first', 'token_of_new_epoch', 'issue', 'issue_after', 'stamp', 'rebase', 'objects', 'privilege_faults', 'grant_to', 'revoke_from', 'version'));
+            'choose_epoch_source', 'issue_first', 'token_of_new_epoch', 'next_token', 'issue', 'issue_after', 'stamp', 'rebase', 'objects', 'privilege_faults', 'grant_to', 'revoke_from', 'version'));
     roles pg_catalog.oid[] := (SELECT pg_catalog.array_agg(DISTINCT e.grantee) FROM fencing.objects() o, pg_catalog.aclexplode(o.acl) e
         WHERE e.grantee NOT IN (0, o.owner) AND o.object = 'fencing.issue(pg_catalog.text)'::pg_catalog.regprocedure);
     fix   text;
@@ -1204,7 +1218,7 @@ BEGIN
        AND NOT (d.classid = 'pg_proc'::regclass AND d.objid IN (
            'fencing.version()'::regprocedure, 'fencing.choose_epoch_source()'::regprocedure, 'fencing.chosen_epoch()'::regprocedure,
            'fencing.epoch()'::regprocedure, 'fencing.epoch_source()'::regprocedure, 'fencing.system_identifier()'::regprocedure, 'fencing.notes()'::regprocedure,
-           'fencing.token_of_new_epoch(bigint)'::regprocedure, 'fencing.issue(text)'::regprocedure, 'fencing.issue_first(text, text)'::regprocedure,
+           'fencing.token_of_new_epoch(bigint)'::regprocedure, 'fencing.next_token(bigint)'::regprocedure, 'fencing.issue(text)'::regprocedure, 'fencing.issue_first(text, text)'::regprocedure,
            'fencing.issue_after(text, bigint)'::regprocedure,
            'fencing.make_durable()'::regprocedure, 'fencing.stamped(text)'::regprocedure,
            'fencing.stamp(text, bigint, interval)'::regprocedure, 'fencing.rebase()'::regprocedure,

@@ -75,7 +75,7 @@ var flaws = map[Flaw][]edit{
 		{issueFunction, regexp.MustCompile(`(?s)FOR attempt .*END LOOP;`), `token := nextval('fencing.token');`},
 	},
 	EarlyToken: {
-		{issueFunction, regexp.MustCompile(`greatest\(nextval\('fencing\.token'\), last\.mark \+ 1\)`), `current_setting('faults.token')::bigint`},
+		{issueFunction, regexp.MustCompile(`fencing\.next_token\(last\.mark\)`), `current_setting('faults.token')::bigint`},
 		{firstFunction, regexp.MustCompile(`nextval\('fencing\.token'\)`), `current_setting('faults.token')::bigint`},
 	},
 }
