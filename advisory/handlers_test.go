@@ -14,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/internal/faultproxy"
 )
 
 // hooks is a pool with a handler of each kind, all of which panic when they are
@@ -200,4 +201,29 @@ func TestHandlers_panicWhileTheSessionIdles(t *testing.T) {
 	h.arm("")
 	require.NoError(t, lock.Unlock(t.Context()))
 	b.leakCheck(t)
+}
+
+// An answer that came too late must not be taken for that to the next question, though
+// the tracer panics at the first.
+func TestHandlers_panicDoesNotHideThatASessionIsLost(t *testing.T) {
+	t.Parallel()
+	h := &hooks{}
+	b := setup(t)
+	proxy := b.proxy(t)
+	_, locker := b.another(t, &advisory.Config{Heartbeat: time.Second, HeartbeatTimeout: 2 * time.Second},
+		through(proxy), func(c *pgxpool.Config) { c.ConnConfig.Tracer = h })
+	s, err := locker.Session(t.Context())
+	require.NoError(t, err)
+	lock, err := s.TryLock(t.Context(), advisory.ID(1)) // which prepares the statement
+	require.NoError(t, err)
+	require.NoError(t, lock.Unlock(t.Context()))
+	exec(t, b.session(t), "SELECT pg_advisory_lock(3)")
+
+	h.arm("tracer, end")
+	proxy.Delay(faultproxy.ToClient, 3*time.Second)
+	_, err = s.TryLock(t.Context(), advisory.ID(2))
+	require.Error(t, err)
+	h.arm("")
+	_, err = s.TryLock(t.Context(), advisory.ID(3))
+	require.ErrorIs(t, err, advisory.ErrLost, "another session has it")
 }

@@ -142,7 +142,10 @@ func (h *Hold) await(ctx context.Context, first func(*question)) (string, error)
 			return nil
 		}); panicked != nil {
 			h.dirty = true
-			return answer, panicked
+			if err == nil || errors.Is(err, errDeallocated) {
+				return answer, panicked
+			}
+			h.tell(panicked) // err says what the session is in
 		}
 	}
 	if errors.Is(err, errDeallocated) {

@@ -229,3 +229,34 @@ func TestAsk_tellsTheTracer(t *testing.T) {
 	require.Equal(t, tracer{started: 2, ended: 2, failed: 1}, *told)
 	hold.Destroy()
 }
+
+// endPanics is a tracer that does so.
+type endPanics struct{}
+
+func (endPanics) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
+	return ctx
+}
+
+func (endPanics) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { panic("boom") }
+
+// With the panic alone the session would seem fit for another question, whose answer
+// would be this one's.
+func TestAsk_saysWhatFailedThoughTheTracerPanics(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = endPanics{} })
+	for sql, message := range map[string]string{
+		"SELECT 1 / ($1::int - 1)":                                   "22012",
+		"SELECT pg_sleep($1::int * 60)":                              "did not answer within",
+		"SELECT pg_terminate_backend(pg_backend_pid()) WHERE $1 = 1": "57P01",
+	} {
+		hold := b.pin(t)
+		var told error
+		hold.Panicked = func(err error) { told = err }
+		_, err := hold.Ask(t.Context(), time.Second, hold.NewStatement("fails", sql), []byte("1"))
+		hold.Destroy()
+		require.ErrorContains(t, err, message, sql)
+		var panicked *connhold.PanicError
+		require.NotErrorAs(t, err, &panicked, sql)
+		require.ErrorAs(t, told, &panicked, sql)
+	}
+}

@@ -27,8 +27,8 @@ type Hold struct {
 	*parts
 
 	// Panicked, unless nil, is called with a [PanicError] that is no statement's
-	// error: of a handler that was called by the watch, or at the release. It is
-	// set before the hold is used.
+	// error: of a handler that was called by the watch, at the release, or for a
+	// statement that failed before. It is set before the hold is used.
 	Panicked func(error)
 }
 
@@ -152,11 +152,15 @@ func (h *Hold) Release() {
 	conn := h.pin.Conn()
 	if err := Protect(func() error { h.pin.Release(); return nil }); err != nil {
 		_ = conn.PgConn().Conn().Close() // the pool has lost it
-		if h.Panicked != nil {
-			h.Panicked(err)
-		}
+		h.tell(err)
 	}
 	h.pin = nil
+}
+
+func (h *Hold) tell(panicked error) {
+	if h.Panicked != nil {
+		h.Panicked(panicked)
+	}
 }
 
 // Taint makes sure that the connection is destroyed at the end of the hold:
