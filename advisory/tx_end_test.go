@@ -3,10 +3,12 @@ package advisory_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
@@ -193,4 +195,34 @@ func TestLockTx_returnsWhenCtxEndsThoughTheServerIsSlow(t *testing.T) {
 			b.noLockLeft(t)
 		})
 	}
+}
+
+// refuser is a tracer that panics at a statement.
+type refuser struct{ sql string }
+
+func (r refuser) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx.TraceQueryStartData) context.Context {
+	if strings.EqualFold(data.SQL, r.sql) {
+		panic(errBoom)
+	}
+	return ctx
+}
+
+func (refuser) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+
+// The next transaction would commit what the last one has written.
+func TestLockTx_thatCannotRollBackEndsTheSession(t *testing.T) {
+	t.Parallel()
+	b := setup(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = refuser{"rollback"} })
+	exec(t, b.session(t), "CREATE TABLE t (x int)")
+	lock, err := b.locker.TryLock(t.Context(), advisory.ID(7))
+	require.NoError(t, err)
+	mine := errors.New("mine")
+	require.ErrorIs(t, lock.Tx(t.Context(), pgx.TxOptions{}, func(tx pgx.Tx) error {
+		return errors.Join(insert(tx), mine)
+	}), mine)
+	err = lock.Tx(t.Context(), pgx.TxOptions{}, func(pgx.Tx) error { return nil })
+	require.Zero(t, b.rows(t), "rolled back")
+	require.ErrorIs(t, err, advisory.ErrLost)
+	require.ErrorIs(t, lock.Unlock(t.Context()), advisory.ErrLost)
+	b.leakCheck(t)
 }

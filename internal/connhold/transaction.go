@@ -98,7 +98,13 @@ func (t *Transaction) settle(ctx context.Context) {
 		return nil
 	})
 	dropNotifications(conn)
-	t.hold.dirty = t.hold.dirty || err != nil || conn.IsClosed() || conn.PgConn().IsBusy() || conn.PgConn().TxStatus() != 'I'
+	isIdle := !conn.PgConn().IsBusy() && conn.PgConn().TxStatus() == 'I'
+	if err != nil && !isIdle { // a handler has panicked before the ROLLBACK was sent
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), t.limit)
+		defer cancel()
+		_ = Protect(func() error { return conn.Close(ctx) })
+	}
+	t.hold.dirty = t.hold.dirty || err != nil || conn.IsClosed() || !isIdle
 }
 
 func (t *Transaction) conn() *pgx.Conn { return t.hold.pin.Conn() }
