@@ -31,12 +31,13 @@ type Locker struct {
 
 	// mu guards the fields below, and those of every line. Nothing blocks
 	// under it: no statement, no wait for a connection, no callback.
-	mu      sync.Mutex
-	closed  bool
-	pinned  int // connections pinned or being waited for
-	leaving int // of these, on their way back
-	lines   map[tag]*line
-	calls   map[*call]struct{} // for several locks or for a Session, under way
+	mu       sync.Mutex
+	closed   bool
+	pinned   int // connections pinned or being waited for
+	leaving  int // of these, on their way back
+	forsaken int // of these, closed under a transaction whose function has not returned
+	lines    map[tag]*line
+	calls    map[*call]struct{} // for several locks or for a Session, under way
 
 	sessions map[*Session]struct{}
 	closing  chan struct{} // closed by Close
@@ -131,7 +132,7 @@ func (l *Locker) Close(ctx context.Context) error {
 		unlocks.Wait()
 		l.work.Wait()
 		if l.owned {
-			l.pool.Close()
+			l.closePool()
 		}
 		done <- errors.Join(errs...)
 	}()
@@ -140,6 +141,23 @@ func (l *Locker) Close(ctx context.Context) error {
 		return err
 	case <-ctx.Done():
 		return fmt.Errorf("advisory: close: %w", ended(ctx))
+	}
+}
+
+// closePool closes the pool, which waits for the connections that are pinned. Of those
+// that were closed under a transaction nobody knows when its function returns.
+func (l *Locker) closePool() {
+	closed := make(chan struct{})
+	// Ends when those functions have returned.
+	go func() {
+		l.pool.Close()
+		close(closed)
+	}()
+	l.mu.Lock()
+	waits := l.forsaken == 0
+	l.mu.Unlock()
+	if waits {
+		<-closed
 	}
 }
 
@@ -168,6 +186,23 @@ func (l *Locker) shut() ([]*Lock, []*Session) {
 		c.stop(ErrClosed)
 	}
 	return slices.Collect(maps.Keys(held)), slices.Collect(maps.Keys(l.sessions))
+}
+
+// forsake counts the connection of a seat out when the transaction that has the turn
+// has ended, whose function can take any time.
+func (l *Locker) forsake(s *seat, dispose func()) {
+	l.mu.Lock()
+	l.forsaken++
+	l.mu.Unlock()
+	// Ends when the transaction's function returns; nobody can wait for that.
+	go func() {
+		_ = s.take(context.Background())
+		dispose()
+		s.pass()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.forsaken--
+	}()
 }
 
 // ended is ctx's error, with its cause where that says more.

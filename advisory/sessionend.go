@@ -32,12 +32,7 @@ func (s *Session) forsake(why error) {
 	queue, locks, why := s.shut(why)
 	s.tell(queue, locks, why)
 	s.locker.onOwnGoroutine(s.tellEnded)
-	// Ends when the transaction's function returns; nobody can wait for that.
-	go func() {
-		_ = s.seat.take(context.Background())
-		s.dispose()
-		s.seat.pass()
-	}()
+	s.locker.forsake(s.seat, s.dispose)
 }
 
 // lose runs on the watch's goroutine.

@@ -253,3 +253,19 @@ func TestLockTx_isNotBoundedByLessThanTxTimeout(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 	require.Equal(t, 1, b.rows(t))
 }
+
+// Nor does it hold up the close of the Locker's own pool.
+func TestLockTx_thatDoesNotEndHoldsUpNoOther(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	locker, err := advisory.Open(t.Context(), b.db.DSN, &advisory.Config{TxTimeout: 500 * time.Millisecond})
+	require.NoError(t, err)
+	lock, err := locker.TryLock(t.Context(), advisory.ID(7))
+	require.NoError(t, err)
+	s := stuck(t, lock)
+	t.Cleanup(func() { _ = s.end() })
+	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
+	defer cancel()
+	<-lock.Done()
+	require.NoError(t, locker.Close(ctx))
+}

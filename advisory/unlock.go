@@ -152,12 +152,7 @@ func (k *Lock) forsake() {
 	l := k.locker
 	l.vacate(k.targets, k.occupants, nil)
 	k.leave()
-	// Ends when the transaction's function returns.
-	go func() {
-		_ = k.seat.take(context.Background())
-		l.unpin(k.seat.hold.Destroy)
-		k.seat.pass()
-	}()
+	l.forsake(k.seat, func() { l.unpin(k.seat.hold.Destroy) })
 }
 
 // leave ends the time in which the connection is on its way back.
