@@ -56,8 +56,8 @@ func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) er
 	if ctx.Err() != nil {
 		return wrap(inTx, k.keys, ended(ctx))
 	}
-	if err := k.seat.take(ctx); err != nil {
-		return wrap(inTx, k.keys, err)
+	if err := k.awaitTurn(ctx); err != nil {
+		return err
 	}
 	tx, err := k.beginTx(ctx, options)
 	if err != nil {
@@ -74,6 +74,21 @@ func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) er
 	err = fn(tx.Tx())
 	hasReturned = true
 	return k.endTx(ctx, tx, err)
+}
+
+// awaitTurn waits for the turn as long as the lock is held.
+func (k *Lock) awaitTurn(ctx context.Context) error {
+	held, stop := k.Context(ctx)
+	defer stop()
+	err := k.seat.take(held)
+	switch {
+	case err == nil:
+		return nil
+	case ctx.Err() != nil:
+		return wrap(inTx, k.keys, ended(ctx))
+	default:
+		return k.Err()
+	}
 }
 
 // inTx says what was under way, in errors.

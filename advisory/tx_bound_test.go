@@ -254,7 +254,7 @@ func TestLockTx_isNotBoundedByLessThanTxTimeout(t *testing.T) {
 	require.Equal(t, 1, b.rows(t))
 }
 
-// Nor does it hold up the close of the Locker's own pool.
+// Nor does it hold up the next transaction, or the close of the Locker's own pool.
 func TestLockTx_thatDoesNotEndHoldsUpNoOther(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
@@ -266,6 +266,7 @@ func TestLockTx_thatDoesNotEndHoldsUpNoOther(t *testing.T) {
 	t.Cleanup(func() { _ = s.end() })
 	ctx, cancel := context.WithTimeout(t.Context(), 15*time.Second)
 	defer cancel()
-	<-lock.Done()
+	err = lock.Tx(ctx, pgx.TxOptions{}, func(pgx.Tx) error { return nil })
+	require.ErrorIs(t, err, advisory.ErrLost)
 	require.NoError(t, locker.Close(ctx))
 }
