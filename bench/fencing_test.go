@@ -83,7 +83,7 @@ func BenchmarkBulk(b *testing.B) {
 	for i := range resources {
 		resources[i] = fmt.Sprintf("r%d", i)
 	}
-	execute(b, p, "INSERT INTO fencing.resource (name, mark) SELECT 'r' || n, 1 FROM generate_series(0, 99) n")
+	execute(b, p, "INSERT INTO fencing.resource (name, mark, epoch) SELECT 'r' || n, 1, fencing.epoch() FROM generate_series(0, 99) n")
 	for _, how := range []string{"unguarded", "guarded", "guarded-by"} {
 		inTx := unguarded(p)
 		switch how {

@@ -79,5 +79,5 @@ SELECT count(*) FROM pg_locks
    AND database = (SELECT oid FROM pg_database WHERE datname = current_database())
    AND (classid::bigint << 32 | objid::bigint) = hashtextextended($1, 0)`
 
-	forgetResourceSQL = "DELETE FROM fencing.resource WHERE name = $1"
+	forgetResourceSQL = "WITH mark AS (DELETE FROM fencing.resource WHERE name = $1) DELETE FROM fencing.known_resource WHERE name = $1"
 )
