@@ -33,6 +33,7 @@ const strange = "日本\n\\x41'\"%é\x7fк"
 const strangeShown = `lock \xe6\x97\xa5\xe6\x9c\xac\x0a\x41'"%\xc3\xa9\x7f\xd0\xba`
 
 func TestName_isLockedInEveryEncoding(t *testing.T) {
+	direct(t, "it serves one encoding")
 	t.Parallel()
 	for _, e := range []struct{ database, client string }{
 		{"LATIN1", ""},

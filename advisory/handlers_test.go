@@ -54,6 +54,7 @@ func (h *hooks) set(c *pgxpool.Config) {
 }
 
 func TestHandlers_panicCostsTheCallOnly(t *testing.T) {
+	direct(t, "it passes no client_min_messages on")
 	t.Parallel()
 	key := advisory.Name("one")
 	for _, hook := range []string{"tracer, start", "tracer, end", "tracer, acquire", "OnNotice"} {
@@ -106,6 +107,7 @@ func TestHandlers_panicCostsTheCallOnly(t *testing.T) {
 }
 
 func TestHandlers_panicDuringAWait(t *testing.T) {
+	direct(t, "it passes no client_min_messages on")
 	t.Parallel()
 	h := &hooks{}
 	b := setup(t, h.set)
@@ -129,6 +131,7 @@ func TestHandlers_panicDuringAWait(t *testing.T) {
 
 // The lock of an Unlock that fails so is free all the same, and so is its key.
 func TestHandlers_panicDuringUnlock(t *testing.T) {
+	direct(t, "it passes no client_min_messages on")
 	t.Parallel()
 	for _, hook := range []string{"tracer, start", "tracer, end", "OnNotice"} {
 		h := &hooks{}
@@ -150,6 +153,7 @@ func TestHandlers_panicDuringUnlock(t *testing.T) {
 
 // A Session's other locks stay held.
 func TestHandlers_panicInASession(t *testing.T) {
+	direct(t, "it passes no client_min_messages on")
 	t.Parallel()
 	for _, hook := range []string{"tracer, start", "tracer, end"} {
 		h := &hooks{}
@@ -179,6 +183,7 @@ func TestHandlers_panicInASession(t *testing.T) {
 
 // On the watch's goroutine, where nobody called anything.
 func TestHandlers_panicWhileTheSessionIdles(t *testing.T) {
+	direct(t, "it passes no client_min_messages on")
 	t.Parallel()
 	h := &hooks{}
 	logged := make(chan string, 10)
