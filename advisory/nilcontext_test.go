@@ -65,6 +65,7 @@ func TestNilContext_doesNotKeepAnythingHeld(t *testing.T) {
 	defer cancel()
 	require.NoError(t, ctx.Err())
 	require.NoError(t, lock.Unlock(none))
+	<-ctx.Done() // which follows
 	require.ErrorIs(t, context.Cause(ctx), advisory.ErrUnlocked)
 	require.NoError(t, lock.Unlock(none), "once more")
 
