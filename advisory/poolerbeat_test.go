@@ -32,9 +32,12 @@ func (r *reconfigured) lend(t *testing.T, lock *advisory.Lock, use func()) {
 	exec(t, r.console, "SET pool_mode = 'transaction'")
 	r.occupier.client = r.via.Conn(t, simpleProtocol)
 	use()
-	r.occupier.occupy()
-	if r.occupier.pid != int(lock.BackendPID()) {
-		// A heartbeat was under way. The next one has the backend that was used last.
+	for range 50 {
+		r.occupier.occupy()
+		if r.occupier.pid == int(lock.BackendPID()) {
+			return
+		}
+		// A heartbeat was under way. The next one may have the backend that was used last.
 		exec(t, r.occupier.client, "ROLLBACK")
 	}
 }
