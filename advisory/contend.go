@@ -189,9 +189,9 @@ func (l *Locker) refuse(ln *line, w *waiter, err error) {
 	ln.answerLocked(w, result{err: err})
 }
 
-// refuseConnecting tells w why it gets no connection, and all others in the line
-// as well unless it is for want of room, where somebody who waits for a lock that is
-// held here gets the holder's connection, or for a handler that panicked.
+// refuseConnecting tells w why it gets no connection. It tells all others in the line
+// as well, with two exceptions. If the pool is exhausted, they can still get the
+// connection of a holder in this process. If a handler panicked, that costs one call.
 func (l *Locker) refuseConnecting(ln *line, w *waiter, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

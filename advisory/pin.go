@@ -206,8 +206,8 @@ func (l *Locker) pinOnce(ctx context.Context) (*connhold.Hold, error) {
 // passed rids the pool of a connection that has gone silent. The others are asked then,
 // all at once, instead of one after the other.
 //
-// Each round costs this one its place among those who wait for the pool. So each lasts
-// twice as long as the one before: who waits for a busy pool gets its turn, and one more
+// Each round loses the caller's place in the pool's queue. So each round lasts twice as
+// long as the last one. A caller then gets its turn in a busy pool, and each further
 // silent connection at most doubles the wait.
 func (l *Locker) pin(ctx context.Context) (*connhold.Hold, error) {
 	for limit := l.config.HeartbeatTimeout; ; limit *= 2 {

@@ -15,8 +15,8 @@ const helperVar = "PGADVISORY_TEST_HELPER"
 
 // helpers are what commands do that no shell can.
 var helpers = map[string]func(args []string){
-	// becomes root for good, so that the user who has started it may not signal
-	// it, writes its process id to a file and waits until another is there.
+	// escape sets its user ID to root, so that the user who started it may not signal
+	// it. It writes its process ID to a file and waits until another file exists.
 	"escape": func(args []string) {
 		exitIf(syscall.Setuid(0))
 		awaitRelease(args)

@@ -93,8 +93,8 @@ func (r *runner) mayPass(err error) bool {
 	return r.options.lead && errors.Is(err, advisory.ErrStandby) || mayPass(err)
 }
 
-// mayPass reports whether an error of a wait is of a server that goes down, comes
-// up, or can't be reached, and not of what is asked of it.
+// mayPass reports whether an error means that the server is shutting down, starting
+// up or unreachable. Other errors are about the request itself.
 func mayPass(err error) bool {
 	var (
 		pg      *pgconn.PgError

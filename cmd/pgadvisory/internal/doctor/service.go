@@ -28,7 +28,7 @@ type service struct {
 var services = []service{
 	{
 		name: "CockroachDB", version: "CockroachDB",
-		note: "its advisory locks lock nothing", fix: "use PostgreSQL",
+		note: "its advisory locks are no-ops", fix: "use PostgreSQL",
 	},
 	{
 		name: "YugabyteDB", version: "-YB-",

@@ -12,7 +12,7 @@ func vanishing(ctx context.Context, r *Report, db pgx.Tx, w *route) error {
 	var linux, checks bool
 	err := db.QueryRow(ctx, `SELECT pg_catalog.version() OPERATOR(pg_catalog.~~) '%linux%',
 		pg_catalog.current_setting('server_version_num')::pg_catalog.int4 OPERATOR(pg_catalog.>=) 140000`).Scan(&linux, &checks)
-	const watched = "The server's keepalives watch that and not the holder: a holder that vanishes with its machine or its network " +
+	const watched = "The server's keepalives watch what is in between and not the holder. A holder that vanishes with its machine or network " +
 		"keeps the lock until the connection from there is closed"
 	switch {
 	case err != nil:

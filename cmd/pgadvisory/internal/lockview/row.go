@@ -87,9 +87,9 @@ const (
 	pause = 20 * time.Millisecond
 )
 
-// inspect also finds those who wait and don't show: who waits as package advisory
-// does asks anew three times a second, and does not wait for the moment between.
-// Who waited at an earlier look and does not hold now is taken to wait still.
+// inspect also finds waiters that pg_locks does not show. A waiter of package advisory
+// re-queues three times a second and is in no queue for the moment between. inspect
+// counts a session that waited at an earlier look, and holds nothing now, as waiting.
 func inspect(ctx context.Context, db Querier) ([]advisory.Status, error) {
 	type place struct {
 		pid uint32
