@@ -399,14 +399,21 @@ $$;
 -- attaching the table to a parent, by way of which it would be written unchecked.
 --
 -- How pg_get_triggerdef writes a text and a name, two settings decide.
+--
+-- It is planned once for each session. As a function in SQL it was planned at each
+-- of the seven calls that one fencing.guard leads to.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.wanted(target regclass, resource text, by_column name, prefix text)
 RETURNS TABLE (member regclass, depth int, cloned boolean, name name, state "char", definition text)
-LANGUAGE sql STABLE ROWS 10
+LANGUAGE plpgsql STABLE ROWS 10
 SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on
 SET quote_all_identifiers = off
+SET plan_cache_mode = force_generic_plan
 AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     WITH argument (list) AS (
         SELECT string_agg('''' || replace(a.text, '''', '''''') || '''', ', ' ORDER BY a.number)
             FROM unnest(CASE WHEN by_column IS NULL THEN ARRAY[resource] ELSE ARRAY[by_column::text, prefix] END)
@@ -472,8 +479,8 @@ AS $$
     )
     SELECT w.oid, w.depth, w.cloned, w.name::name, w.state::"char",
         'CREATE TRIGGER ' || w.name || ' ' || w.event || ' ON ' || w.oid || ' ' || w.action
-    FROM w ORDER BY w.depth, w.oid::text, w.name
-$$;
+    FROM w ORDER BY w.depth, w.oid::text, w.name;
+END $$;
 -- +goose StatementEnd
 
 -- The triggers of this schema on a table, without those that belong to the
@@ -510,11 +517,15 @@ $$;
 -- +goose StatementBegin
 CREATE FUNCTION fencing.compare(target regclass, resource text, by_column name, prefix text)
 RETURNS TABLE (member regclass, depth int, name name, state "char", definition text, found oid, found_state "char", differs boolean, is_own boolean)
-LANGUAGE sql STABLE ROWS 10
+LANGUAGE plpgsql STABLE ROWS 10
 SET search_path = pg_catalog, pg_temp
 SET standard_conforming_strings = on
 SET quote_all_identifiers = off
+SET plan_cache_mode = force_generic_plan
 AS $$
+#variable_conflict use_column
+BEGIN
+    RETURN QUERY
     WITH w AS MATERIALIZED (SELECT * FROM fencing.wanted(target, resource, by_column, prefix))
     SELECT w.member, w.depth, w.name, w.state, w.definition, t.oid, t.tgenabled,
         pg_get_triggerdef(t.oid) <> w.definition AND t.tgparentid = 0, p.pronamespace = 'fencing'::regnamespace
@@ -522,8 +533,8 @@ AS $$
     UNION ALL
     SELECT f.member, f.depth, t.tgname, NULL, NULL, t.oid, t.tgenabled, true, true
         FROM fencing.family(target) f, fencing.triggers(f.member) t
-        WHERE NOT EXISTS (SELECT FROM w WHERE w.member = f.member AND w.name = t.tgname)
-$$;
+        WHERE NOT EXISTS (SELECT FROM w WHERE w.member = f.member AND w.name = t.tgname);
+END $$;
 -- +goose StatementEnd
 
 -- Why a table can't be guarded by a column; NULL if it can. The text of other
