@@ -21,6 +21,7 @@ const nobody = 65534
 // signal, and what it leads to.
 type escapee struct {
 	command []string
+	plain   []string // the same without the set-user-ID bit
 	pid     func() int
 	release func()
 }
@@ -35,17 +36,21 @@ func newEscapee(t *testing.T) escapee {
 	for dir := folder; dir != os.TempDir() && dir != "/"; dir = filepath.Dir(dir) {
 		require.NoError(t, os.Chmod(dir, 0o755))
 	}
+	require.NoError(t, os.Chmod(folder, 0o777))
 	require.NoError(t, os.Chmod(binDir(t), 0o755))
 	self, err := os.ReadFile("/proc/self/exe")
 	require.NoError(t, err)
 	program := filepath.Join(folder, "escape")
 	require.NoError(t, os.WriteFile(program, self, 0o755))
 	require.NoError(t, os.Chmod(program, 0o755|os.ModeSetuid))
+	plain := filepath.Join(folder, "plain")
+	require.NoError(t, os.WriteFile(plain, self, 0o755))
 	started, stop := filepath.Join(folder, "pid"), filepath.Join(folder, "stop")
 	release := func() { require.NoError(t, os.WriteFile(stop, nil, 0o644)) }
 	t.Cleanup(func() { releaseAndWait(t, started, release) })
 	return escapee{
 		command: []string{program, started, stop},
+		plain:   []string{plain, started, stop},
 		pid:     func() int { return readPID(t, started) },
 		release: release,
 	}
@@ -145,6 +150,37 @@ func TestRun_killedPgadvisoryKeepsTheLockForWhatCannotBeKilled(t *testing.T) {
 	e.release()
 	waiter.ends(0)
 	eventually(t, "the end of the watchdog", func() bool { return !alive(watchdog) })
+}
+
+// setpriv keeps the set-user-ID bit from having an effect: what docs/command.md
+// advises to those who want to keep control.
+func TestRun_lostLockEndsACommandWithoutNewPrivileges(t *testing.T) {
+	t.Parallel()
+	dsn, observer := setup(t)
+	e := newEscapee(t)
+	p := startAsNobody(t, dsn, "escape", append([]string{
+		"run", "--grace", "50ms", "nightly", "--", "setpriv", "--no-new-privs", "--",
+	}, e.command...)...)
+	pid := e.pid()
+	terminateHolders(t, observer)
+	p.ends(79)
+	require.False(t, alive(pid))
+	require.NotContains(t, p.stderr.String(), "as another user")
+}
+
+// Root may signal whoever the command becomes.
+func TestRun_lostLockEndsACommandOfAnotherUserForRoot(t *testing.T) {
+	t.Parallel()
+	dsn, observer := setup(t)
+	e := newEscapee(t)
+	p := startWith(t, environ(dsn, helperVar+"=escape"), append([]string{
+		"run", "--grace", "50ms", "nightly", "--", "setpriv", "--reuid", strconv.Itoa(nobody), "--clear-groups", "--",
+	}, e.plain...)...)
+	pid := e.pid()
+	terminateHolders(t, observer)
+	p.ends(79)
+	require.False(t, alive(pid))
+	require.NotContains(t, p.stderr.String(), "as another user")
 }
 
 // A process that has ended, and that nobody reaps, works on nothing.
