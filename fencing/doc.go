@@ -49,6 +49,11 @@
 // from: guard the publisher. Sessions that set session_replication_role
 // themselves are checked.
 //
+// A token does not separate the writes of one holder from each other. A transaction
+// whose commit got no answer may still be under way, and a later one with the same
+// token may overtake it. Unlock and lock again instead: no token is issued until
+// the transaction has ended.
+//
 // A resource is forgotten, and its tokens begin anew, when the schema is removed.
 // A copy of the database, by a dump or as a template, carries marks as of its time:
 // it issues again what the original issues later, until fencing.rebase() is called

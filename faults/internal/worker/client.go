@@ -162,7 +162,11 @@ func (g *grant) work(lease *fencing.Lease) {
 		case !stubborn:
 			return
 		}
-		g.write(lease)
+		if g.write(lease) == history.Unknown && g.Habit == NoHabit {
+			// That commit may still come, and who writes again with the same token
+			// overtakes it. The next grant waits for it.
+			return
+		}
 		pause(context.Background(), g.between(0, 12*time.Millisecond))
 	}
 	if lease.Err() != nil && stubborn {

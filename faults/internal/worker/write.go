@@ -15,8 +15,8 @@ import (
 )
 
 // write is one guarded transaction: a row for the journal, and often a new
-// content of the register, made of the one before.
-func (g *grant) write(lease *fencing.Lease) {
+// content of the register, made of the one before. It returns what came of it.
+func (g *grant) write(lease *fencing.Lease) history.Outcome {
 	w := &write{
 		grant: g, op: g.nextOp(), token: int64(lease.Token()), swap: g.chance(60),
 		before: g.thinking(30), after: g.thinking(50),
@@ -35,10 +35,10 @@ func (g *grant) write(lease *fencing.Lease) {
 	switch n := g.rand.IntN(100); {
 	case n < 60:
 		w.begin(options, false)
-		w.end(lease.InTx(ctx, isolated{g.pool, options}, w.inTx(ctx)))
+		return w.end(lease.InTx(ctx, isolated{g.pool, options}, w.inTx(ctx)))
 	case n < 80:
 		w.begin(options, false)
-		w.end(pgx.BeginTxFunc(ctx, g.pool, options, func(tx pgx.Tx) error {
+		return w.end(pgx.BeginTxFunc(ctx, g.pool, options, func(tx pgx.Tx) error {
 			if err := fencing.Stamp(ctx, tx, g.key, lease.Token()); err != nil {
 				return err
 			}
@@ -46,7 +46,7 @@ func (g *grant) write(lease *fencing.Lease) {
 		}))
 	default:
 		w.begin(options, true)
-		w.end(lease.Tx(ctx, options, func(tx pgx.Tx) error {
+		return w.end(lease.Tx(ctx, options, func(tx pgx.Tx) error {
 			if err := lease.Stamp(ctx, tx); err != nil {
 				return err
 			}
@@ -123,12 +123,13 @@ func (w *write) inTx(ctx context.Context) func(pgx.Tx) error {
 	}
 }
 
-func (w *write) end(err error) {
+func (w *write) end(err error) history.Outcome {
 	e := history.Event{Kind: history.WriteEnd, Op: w.op, Key: w.key, Outcome: w.outcome(err)}
 	if err != nil {
 		e.Err = brief(err)
 	}
 	w.tell(e)
+	return e.Outcome
 }
 
 // outcome is Unknown where a commit was asked for and no answer to it is there.
