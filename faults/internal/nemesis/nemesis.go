@@ -5,11 +5,13 @@ package nemesis
 import (
 	"context"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/faults/internal/arena"
 	"github.com/pgadvisory/pgadvisory/faults/internal/fleet"
 	"github.com/pgadvisory/pgadvisory/faults/internal/history"
+	"github.com/pgadvisory/pgadvisory/internal/stopwatch"
 )
 
 const (
@@ -28,7 +30,8 @@ type Nemesis struct {
 	Fleet   *fleet.Fleet
 	Log     *history.Log
 	Segment int
-	// Patience bounds the time until all is well after a fault.
+	// Patience bounds the time until all is well after a fault, without that in which
+	// the machine has other things to do.
 	Patience time.Duration
 }
 
@@ -101,7 +104,7 @@ func (n *Nemesis) awaitTakeover(ctx context.Context, from int, a Action, loser i
 // has read, since now. It reports false, and notes what is not so, if it is not in
 // time.
 func (n *Nemesis) awaitRecovery(ctx context.Context) bool {
-	ctx, cancel := context.WithTimeout(ctx, n.Patience)
+	ctx, cancel := withPatience(ctx, n.Patience)
 	defer cancel()
 	granted, written, working := make(map[string]bool), make(map[string]bool), make(map[int]bool)
 	keys, workers := n.Arena.Keys(), len(n.Fleet.Members)
@@ -128,6 +131,25 @@ func (n *Nemesis) awaitRecovery(ctx context.Context) bool {
 		n.stuck("", fmt.Sprintf("only %d of %d workers read in %s", len(working), workers, n.Patience))
 	}
 	return false
+}
+
+// withPatience returns a context that ends when this process could run for so
+// long. The caller calls cancel, which waits for the goroutine.
+func withPatience(ctx context.Context, patience time.Duration) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(ctx)
+	var watching sync.WaitGroup
+	watching.Go(func() {
+		watch := stopwatch.Start()
+		defer watch.Stop()
+		for rest := patience; rest > 0 && ctx.Err() == nil; rest = patience - watch.Net() {
+			pause(ctx, rest)
+		}
+		cancel()
+	})
+	return ctx, func() {
+		cancel()
+		watching.Wait()
+	}
 }
 
 func (n *Nemesis) stuck(key, text string) {
