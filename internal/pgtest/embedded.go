@@ -9,6 +9,8 @@ import (
 	"path/filepath"
 
 	embeddedpostgres "github.com/fergusstrange/embedded-postgres"
+
+	"github.com/pgadvisory/pgadvisory/internal/freeport"
 )
 
 // startEmbedded downloads a server, unless a former download is in the user's
@@ -18,7 +20,7 @@ func startEmbedded(ctx context.Context) (*backend, error) {
 	if os.Geteuid() == 0 {
 		return nil, errors.New("can't be started by root, which PostgreSQL refuses to run as")
 	}
-	port, err := freePort()
+	port, err := freeport.Next()
 	if err != nil {
 		return nil, err
 	}

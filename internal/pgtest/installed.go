@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/freeport"
 )
 
 const (
@@ -58,7 +60,7 @@ func serve(ctx context.Context, bin binDir, as *account, from source, password s
 
 // serveOnce is serve on one port, which may be taken.
 func serveOnce(ctx context.Context, bin binDir, as *account, from source, password string) (*backend, error) {
-	port, err := freePort()
+	port, err := freeport.Next()
 	if err != nil {
 		return nil, err
 	}
@@ -124,15 +126,6 @@ func waitReady(ctx context.Context, dsn string, w *watchdog) error {
 		case <-ticker.C:
 		}
 	}
-}
-
-// freePort returns a loopback port that nobody listens on right now.
-func freePort() (int, error) {
-	l, err := net.Listen("tcp4", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return l.Addr().(*net.TCPAddr).Port, l.Close()
 }
 
 // localDSN is the superuser's URL of a server on this machine.

@@ -12,6 +12,8 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/freeport"
 )
 
 // A relay is a pooler or a proxy that is started in front of a server.
@@ -46,7 +48,7 @@ func tryRelay(ctx context.Context, r relay) (string, *watchdog, error) {
 	}
 	ports := make([]int, max(1, r.ports))
 	for i := range ports {
-		if ports[i], err = freePort(); err != nil {
+		if ports[i], err = freeport.Next(); err != nil {
 			return "", nil, err
 		}
 	}

@@ -10,6 +10,9 @@ var serverSettings = []struct{ name, value string }{
 	{"dynamic_shared_memory_type", "mmap"},
 	// The files may be in memory.
 	{"max_wal_size", "128MB"},
+	// A standby that is made on a busy machine asks for what is older than two
+	// checkpoints.
+	{"wal_keep_size", "64MB"},
 	// Parallel tests, each with pools of its own.
 	{"max_connections", "200"},
 	// Logical decoding and two-phase commit are among the things tested.

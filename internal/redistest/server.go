@@ -19,6 +19,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/freeport"
 )
 
 const (
@@ -84,7 +86,7 @@ func Launch(ctx context.Context, args ...string) (*Server, error) {
 	}
 	var err error
 	for range attempts {
-		if s.Port, err = freePort(); err != nil {
+		if s.Port, err = freeport.Next(); err != nil {
 			break
 		}
 		if err = s.start(ctx); err == nil {
@@ -196,12 +198,4 @@ func isRedis(addr string, pid int) bool {
 	}
 	text, _ := io.ReadAll(conn) // ends by QUIT, or by the deadline while it loads
 	return strings.Contains(string(text), fmt.Sprintf("process_id:%d\r\n", pid))
-}
-
-func freePort() (int, error) {
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return 0, err
-	}
-	return listener.Addr().(*net.TCPAddr).Port, listener.Close()
 }
