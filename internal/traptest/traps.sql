@@ -68,6 +68,8 @@ DECLARE
     operators text[] := current_setting('traps.operators');
     t record;
 BEGIN
+    -- One query below looks dear, and its compilation takes longer than it.
+    SET LOCAL jit = off;
     -- All at once: each CREATE OPERATOR has the session plan all that it runs anew.
     EXECUTE (SELECT string_agg(format('CREATE FUNCTION traps.%I() RETURNS boolean LANGUAGE plpgsql AS %L;', m.name, 'BEGIN RETURN true; END'), ' ') FROM (
         SELECT DISTINCT 'function ' || p.proname FROM pg_proc p WHERE p.pronamespace = 'pg_catalog'::regnamespace AND p.proname = ANY (functions)
