@@ -35,9 +35,10 @@ USER and then APPLICATION. A lock without a name is shown by its key then.
   HELD FOR     where the holder tells it, as run does; otherwise the age of the
                session after "<=": the server does not record more
   WAITING FOR  and for which processes; in a narrow terminal the first of them and
-               the number of others. A wait of the Go package asks anew three times
-               a second and shows only since when it has done so; a wait of run
-               shows all of it, unless the application_name is set.
+               the number of others. The Go package asks the server again several
+               times a second, and its waits show only the time since the last
+               request. Waits of run show the whole wait, unless the
+               application_name is set.
 
 A role sees the client and the times of other roles only with pg_read_all_stats,
 which is part of pg_monitor.
