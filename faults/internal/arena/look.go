@@ -18,7 +18,7 @@ func (a *Arena) Contents(ctx context.Context, segment int) ([]history.Event, err
 	err := a.Do(ctx, func(ctx context.Context, conn *pgx.Conn) error {
 		for _, key := range a.keys {
 			t, era := &history.Tables{}, 0
-			if err := conn.QueryRow(ctx, fmt.Sprintf(contentSQL, key), segment).Scan(&t.Register, &t.Older, &t.Mark, &t.Rows, &era); err != nil {
+			if err := conn.QueryRow(ctx, fmt.Sprintf(contentSQL, key), segment).Scan(&t.Register, &t.Older, &t.Mark, &t.Marks, &t.Rows, &era); err != nil {
 				return err
 			}
 			events = append(events, history.Event{Time: history.Now(), Kind: history.Content, Key: key, Era: era, Content: t})

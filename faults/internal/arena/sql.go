@@ -22,7 +22,8 @@ const (
 	// One statement, so that all is of one moment.
 	contentSQL = `SELECT (SELECT string_agg(value, ',') FROM register_%[1]s),
 		(SELECT count(*) FROM journal WHERE key = '%[1]s' AND segment < $1),
-		coalesce((SELECT mark FROM fencing.resource WHERE name = '%[1]s'), 0),
+		coalesce((SELECT max(mark) FROM fencing.resource WHERE name = '%[1]s'), 0),
+		(SELECT count(*) FROM fencing.resource WHERE name = '%[1]s'),
 		coalesce((SELECT json_agg(json_build_object('id', id, 'op', op, 'token', fencing_token, 'w', worker, 'swap', swap) ORDER BY id)
 			FROM journal WHERE key = '%[1]s' AND segment = $1), '[]'),
 		('x' || left(pg_walfile_name(pg_current_wal_insert_lsn()), 8))::bit(32)::int`

@@ -68,8 +68,11 @@ func (j *judge) checkLastSwap(key string, t *history.Tables) {
 	}
 }
 
-// checkMark: the mark is durable before the holder learns of the grant.
+// checkMark: there is one, and it is durable before the holder learns of the grant.
 func (j *judge) checkMark(key string, t *history.Tables) {
+	if t.Marks > 1 {
+		j.blame(Content, key, j.last, "key %s: there are %d marks", key, t.Marks)
+	}
 	for _, h := range j.holds[key] {
 		if h.token > t.Mark && !j.mayBeUnknown(h) {
 			j.blame(Content, key, h.granted, "key %s: grant %s has token %d, and the mark is only %d at the end", key, h.op, h.token, t.Mark)

@@ -57,6 +57,7 @@ func TestCheck_rowsThatNobodyWrote(t *testing.T) {
 		"is there twice":                  func(s *script) { s.rows = append(s.rows, s.rows[0]) },
 		"the register is of \"other\"":    func(s *script) { s.swap = "other" },
 		"the mark is only 100 at the end": func(s *script) { s.mark = 100 },
+		"there are 2 marks":               func(s *script) { s.marks = 2 },
 	} {
 		s := begin()
 		s.write(transaction{op: "w1", worker: 1, hold: held(s), token: 101, from: 20, commit: 30, to: 40, outcome: history.OK})

@@ -23,6 +23,7 @@ type script struct {
 	events []history.Event
 	rows   []history.Row
 	mark   int64
+	marks  int // 0 stands for one
 	swap   string
 }
 
@@ -47,7 +48,7 @@ func (s *script) add(at int, e history.Event) {
 // look notes what is in the tables.
 func (s *script) look(at int) {
 	s.add(at, history.Event{Kind: history.Content, Content: &history.Tables{
-		Register: s.swap, Rows: append([]history.Row(nil), s.rows...), Older: 10, Mark: s.mark,
+		Register: s.swap, Rows: append([]history.Row(nil), s.rows...), Older: 10, Mark: s.mark, Marks: s.marks,
 	}})
 }
 

@@ -92,6 +92,7 @@ type Tables struct {
 	Rows     []Row  `json:"rows"`     // of the journal, of this segment, in order
 	Older    int    `json:"older"`    // how many rows are of earlier segments
 	Mark     int64  `json:"mark"`
+	Marks    int    `json:"marks,omitempty"` // how many there are: one for each key
 }
 
 // Row is one of the journal.
