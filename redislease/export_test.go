@@ -47,3 +47,6 @@ func Until(l *Lease) time.Duration {
 	defer l.mu.Unlock()
 	return l.safeUntil
 }
+
+// KeepLanes has a Leaser that was not used yet keep idle connections for so long.
+func KeepLanes(l *Leaser, d time.Duration) { l.lanes.keep = d }

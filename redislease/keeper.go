@@ -5,13 +5,19 @@ import (
 	"time"
 )
 
-// lookEvery is how often the keeper looks at the clock at least. Its timers stand
-// still while the machine sleeps.
-const lookEvery = 100 * time.Millisecond
+const (
+	// lookEvery is how often the keeper looks at the clock at least. Its timers stand
+	// still while the machine sleeps.
+	lookEvery = 100 * time.Millisecond
+
+	// idleLooks is how often the keeper finds nothing to keep before its goroutine ends.
+	// A goroutine for each short lease would cost more than the lease.
+	idleLooks = 10
+)
 
 // keeper renews the leases of a Leaser, ends those whose time has come, and releases
-// what was abandoned. Its goroutine runs while there is something to keep; it never
-// waits for Redis, so that an answer which does not come delays nothing.
+// what was abandoned. Its goroutine runs while there is something to keep, and a second
+// longer; it never waits for Redis, so that an answer which does not come delays nothing.
 type keeper struct {
 	leaser *Leaser
 	poke   chan struct{} // that there is something to do, for the goroutine
@@ -20,6 +26,8 @@ type keeper struct {
 	// Lease.
 	mu        sync.Mutex
 	running   bool
+	looksAt   time.Duration // the goroutine, if nobody pokes it
+	idle      int           // looks in a row that found nothing to keep
 	closed    bool
 	leases    map[*Lease]struct{}
 	earliest  time.Duration // no lease ends before
@@ -38,29 +46,28 @@ func newKeeper(l *Leaser) *keeper {
 }
 
 // add begins to keep a lease, unless the Leaser is closed.
-func (k *keeper) add(lease *Lease) bool {
+func (k *keeper) add(lease *Lease, now time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.closed {
 		return false
 	}
-	now, until := k.leaser.now(), lease.until() // nobody else has it yet
+	until := lease.until() // nobody else has it yet
 	if len(k.leases) == 0 {
 		k.earliest, k.nextBeat = until, now+k.leaser.config.renewEvery()
 	}
-	isEarlier := until < k.earliest
 	k.earliest = min(k.earliest, until)
 	k.leases[lease] = struct{}{}
-	return k.startLocked(isEarlier)
+	return k.startLocked(min(k.earliest, k.nextBeat))
 }
 
-// startLocked starts the goroutine, or has it look at once. mu must be held.
-func (k *keeper) startLocked(atOnce bool) bool {
+// startLocked has the goroutine look at a time, or before. mu must be held.
+func (k *keeper) startLocked(at time.Duration) bool {
 	if !k.running {
-		k.running = k.leaser.spawn(k.run)
+		k.running, k.idle, k.looksAt = k.leaser.spawn(k.run), 0, at
 		return k.running
 	}
-	if atOnce {
+	if at < k.looksAt {
 		k.wake()
 	}
 	return true
@@ -80,7 +87,7 @@ func (k *keeper) remove(lease *Lease) {
 	delete(k.leases, lease)
 }
 
-// run ends when there is nothing to keep, or with the Leaser.
+// run ends when there was nothing to keep for a while, or with the Leaser.
 func (k *keeper) run() {
 	timer := time.NewTimer(0)
 	defer timer.Stop()
@@ -104,12 +111,16 @@ func (k *keeper) step() (pause time.Duration, isIdle bool) {
 	k.expire()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if len(k.leases) == 0 && len(k.abandoned) == 0 {
-		k.running = false
-		return 0, true
-	}
 	now := k.leaser.now()
 	pause = lookEvery
+	if len(k.leases) == 0 && len(k.abandoned) == 0 {
+		if k.idle++; k.idle > idleLooks {
+			k.running = false
+			return 0, true
+		}
+	} else {
+		k.idle = 0
+	}
 	if len(k.leases) > 0 {
 		if now >= k.nextBeat {
 			k.beatLocked(now)
@@ -123,7 +134,9 @@ func (k *keeper) step() (pause time.Duration, isIdle bool) {
 			pause = min(pause, k.nextSweep-now)
 		}
 	}
-	return max(pause, 0), false
+	pause = max(pause, 0)
+	k.looksAt = now + pause
+	return pause, false
 }
 
 // expire ends the leases whose time has come.

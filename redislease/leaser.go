@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/pgadvisory/pgadvisory/internal/lockerr"
 )
@@ -18,6 +17,7 @@ import (
 type Leaser struct {
 	client redis.UniversalClient // the application's
 	own    redis.UniversalClient // for what must not wait behind that
+	lanes  *lanes                // for calls that end with their context; nil on a client that can't
 	config Config
 	now    func() time.Duration // on a clock that counts sleep
 
@@ -53,37 +53,13 @@ func New(client redis.UniversalClient, config *Config) (*Leaser, error) {
 	}
 	if !c.ShareClient {
 		l.own = clone(client)
+		if single, ok := client.(*redis.Client); ok {
+			l.lanes = newLanes(single, l.closing)
+		}
 	}
 	l.signals = newSignals(l)
 	l.keeper = newKeeper(l)
 	return l, nil
-}
-
-// clone returns a client with the same options and connections of its own, or the
-// same client if it is of an unknown type.
-func clone(client redis.UniversalClient) redis.UniversalClient {
-	switch client := client.(type) {
-	case *redis.Client:
-		options := *client.Options()
-		options.MaxRetries = -1 // the keeper tries again
-		options.ContextTimeoutEnabled = true
-		options.MinIdleConns = 0
-		options.AutoPipelineOptions = nil
-		options.ClientSideCache, options.ClientSideCacheConfig = nil, nil
-		options.PushNotificationProcessor = nil // can't be shared
-		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		return redis.NewClient(&options)
-	case *redis.ClusterClient:
-		options := *client.Options()
-		options.MaxRetries = -1
-		options.ContextTimeoutEnabled = true
-		options.MinIdleConns = 0
-		options.PushNotificationProcessor = nil
-		options.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
-		return redis.NewClusterClient(&options)
-	default:
-		return client
-	}
 }
 
 // TryLock takes the lock of a resource if it is free, in one round trip, in which the
@@ -159,6 +135,9 @@ func (l *Leaser) Close(ctx context.Context) error {
 	l.closed = true
 	close(l.closing)
 	l.mu.Unlock()
+	if l.lanes != nil {
+		l.lanes.close()
+	}
 
 	done := make(chan error, 1)
 	// Ends with the work, each part of which the client's timeouts bound.
@@ -179,14 +158,27 @@ func (l *Leaser) Close(ctx context.Context) error {
 	}
 }
 
-// spawn runs f on a goroutine that Close waits for. It reports false, and runs
-// nothing, if Close was called.
-func (l *Leaser) spawn(f func()) bool {
+// begin begins something that Close waits for, until work.Done. It reports false if
+// Close was called.
+func (l *Leaser) begin() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return false
 	}
-	l.work.Go(f)
+	l.work.Add(1)
+	return true
+}
+
+// spawn runs f on a goroutine that Close waits for. It reports false, and runs
+// nothing, if Close was called.
+func (l *Leaser) spawn(f func()) bool {
+	if !l.begin() {
+		return false
+	}
+	go func() {
+		defer l.work.Done()
+		f()
+	}()
 	return true
 }

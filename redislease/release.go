@@ -37,31 +37,39 @@ func (k *keeper) release(ctx context.Context, lease *Lease) (answer, error) {
 
 // releaseOnce returns when ctx ends, whatever the client does.
 func (k *keeper) releaseOnce(ctx context.Context, lock, owner string) (answer, error) {
+	if k.leaser.own != k.leaser.client {
+		return k.ask(ctx, lock, owner) // a client of our own obeys the deadline
+	}
 	type result struct {
 		a   answer
 		err error
 	}
 	answers := make(chan result, 1)
 	ask := func() {
-		a, notSent, err := release(ctx, k.leaser.own, lock, owner)
-		if notSent != "" {
-			k.leaser.signals.denied(errors.New(notSent))
-		}
+		a, err := k.ask(ctx, lock, owner)
 		answers <- result{a, err}
 	}
-	// A client of our own obeys the deadline. Any other may not.
-	if k.leaser.own != k.leaser.client || !k.leaser.spawn(ask) {
+	if !k.leaser.spawn(ask) {
 		ask()
 	}
 	select {
 	case r := <-answers:
-		if r.err == nil {
-			k.leaser.signals.wake(lock)
-		}
 		return r.a, r.err
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
+}
+
+// ask has Redis release a lease, and wakes those who wait for it in this process.
+func (k *keeper) ask(ctx context.Context, lock, owner string) (answer, error) {
+	a, notSent, err := release(ctx, k.leaser.own, lock, owner)
+	if notSent != "" {
+		k.leaser.signals.denied(errors.New(notSent))
+	}
+	if err == nil {
+		k.leaser.signals.wake(lock)
+	}
+	return a, err
 }
 
 // abandoned is an attempt to acquire of which nobody knows whether it has become a
@@ -86,13 +94,16 @@ func (k *keeper) abandon(lock, owner string) {
 			k.nextSweep = now
 		}
 		k.abandoned[owner] = abandoned{lock: lock, until: now + k.leaser.config.TTL}
-		isKept = k.startLocked(true)
+		isKept = k.startLocked(k.nextSweep)
 	}
 	k.mu.Unlock()
-	if !isKept { // Close waits for who calls this
-		ctx, cancel := context.WithTimeout(context.Background(), k.leaser.config.UnlockTimeout)
-		defer cancel()
-		_, _, _ = release(ctx, k.leaser.own, lock, owner) // else it ends by its TTL
+	if !isKept {
+		// Close waits for who calls this, and so for this, which UnlockTimeout bounds.
+		k.leaser.work.Go(func() {
+			ctx, cancel := context.WithTimeout(context.Background(), k.leaser.config.UnlockTimeout)
+			defer cancel()
+			_, _, _ = release(ctx, k.leaser.own, lock, owner) // else it ends by its TTL
+		})
 	}
 }
 

@@ -3,15 +3,12 @@
 -- KEYS: the lock, whose name is also that of the channel. ARGV: the owner.
 
 local held = redis.call('GET', KEYS[1])
-if not held then
-  return 'missing'
-end
-if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
-  return 'taken'
+if held ~= ARGV[1] then
+  return held and 'taken' or 'missing'
 end
 redis.call('DEL', KEYS[1])
 local sent = redis.pcall('PUBLISH', KEYS[1], '')
-if type(sent) == 'table' and sent.err then
+if type(sent) == 'table' then
   return 'held, and ' .. sent.err
 end
 return 'held'

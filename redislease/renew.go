@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/pgadvisory/pgadvisory/internal/lockerr"
+	"github.com/redis/go-redis/v9"
 )
 
 // batch is how many leases one round trip renews or releases at most.
@@ -87,31 +87,40 @@ func (l *Lease) learn(a answer, sent time.Duration) {
 
 // check renews one lease for its holder, who waits until ctx ends.
 func (k *keeper) check(ctx context.Context, lease *Lease) error {
-	answers := make(chan error, 1)
-	isOpen := k.leaser.spawn(func() {
-		ctx, cancel := context.WithTimeout(ctx, k.leaser.config.trusted())
-		defer cancel()
+	l := k.leaser
+	if !l.begin() {
+		return ErrClosed
+	}
+	defer l.work.Done()
+	within, cancel := context.WithTimeout(ctx, l.config.trusted())
+	defer cancel()
+	ask := func(client redis.UniversalClient) error {
 		r := &renewal{lock: lease.lock, owner: lease.owner}
-		sent := k.leaser.now()
-		renewAll(ctx, k.leaser.own, []*renewal{r}, k.leaser.config.TTL)
+		sent := l.now()
+		renewAll(within, client, []*renewal{r}, l.config.TTL)
 		a, err := r.answer()
 		if err == nil {
 			lease.learn(a, sent)
 		}
-		answers <- err
-	})
-	if !isOpen {
-		return ErrClosed
+		return err
 	}
-	select {
-	case err := <-answers:
-		if err != nil && ctx.Err() == nil {
-			return unavailable(err)
+	var err error
+	if l.lanes != nil {
+		if notRun := l.lanes.run(within, func(client redis.UniversalClient) { err = ask(client) }); notRun != nil {
+			err = notRun
 		}
-		if err == nil {
-			return nil
+	} else {
+		answers := make(chan error, 1)
+		// Ends with its round trips, which the client's timeouts bound; Close waits for it.
+		l.work.Go(func() { answers <- ask(l.own) })
+		select {
+		case err = <-answers:
+		case <-within.Done():
+			err = within.Err()
 		}
-	case <-ctx.Done():
 	}
-	return lockerr.Ended(ctx)
+	if err != nil {
+		return l.failed(ctx, err)
+	}
+	return nil
 }

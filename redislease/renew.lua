@@ -4,11 +4,8 @@
 -- KEYS: the lock. ARGV: the owner, the TTL in ms.
 
 local held = redis.call('GET', KEYS[1])
-if not held then
-  return 'missing'
-end
-if string.sub(held, 1, #ARGV[1]) ~= ARGV[1] then
-  return 'taken'
+if held ~= ARGV[1] then
+  return held and 'taken' or 'missing'
 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 'held'

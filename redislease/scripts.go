@@ -4,7 +4,6 @@ import (
 	"context"
 	_ "embed"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -35,27 +34,31 @@ const (
 
 // grantAnswer is what the script says of an attempt to acquire.
 type grantAnswer struct {
+	sent  time.Duration // when Redis was asked, or before
 	token int64         // 0 if another holds it
 	left  time.Duration // for which the other does; negative if without an end
 }
 
-func acquire(ctx context.Context, client redis.Scripter, k keys, owner string, ttl time.Duration) (grantAnswer, error) {
-	reply, err := acquireScript.Run(ctx, client, []string{k.lock, k.counter}, owner, ttl.Milliseconds()).Result()
+func (l *Leaser) acquire(ctx context.Context, client redis.Scripter, k keys, owner string) (grantAnswer, error) {
+	sent := l.now()
+	reply, err := acquireScript.Run(ctx, client, []string{k.lock, k.counter}, owner, l.config.TTL.Milliseconds()).Result()
 	if err != nil {
 		return grantAnswer{}, err
 	}
 	switch reply := reply.(type) {
 	case int64:
-		return grantAnswer{left: time.Duration(reply) * time.Millisecond}, nil
-	case string:
-		token, err := strconv.ParseInt(reply, 10, 64)
-		if err == nil && token > 0 && token <= maxToken {
-			return grantAnswer{token: token}, nil
+		if reply > 0 && reply <= maxToken {
+			return grantAnswer{sent: sent, token: reply}, nil
 		}
-		return grantAnswer{}, fmt.Errorf("the counter %s is at %q, which is no token", k.counter, reply)
-	default:
-		return grantAnswer{}, fmt.Errorf("an answer of type %T to the script", reply)
+		return grantAnswer{}, fmt.Errorf("the counter %s is at %d, which is no token", k.counter, reply)
+	case []any:
+		if len(reply) == 1 {
+			if left, ok := reply[0].(int64); ok {
+				return grantAnswer{sent: sent, left: time.Duration(left) * time.Millisecond}, nil
+			}
+		}
 	}
+	return grantAnswer{}, fmt.Errorf("an answer of type %T to the script", reply)
 }
 
 // maxToken is the highest token that Lua counts exactly.

@@ -97,7 +97,7 @@ func (b *bundle) on(t *testing.T, client redis.UniversalClient, config *redislea
 // key is the name of a resource's lock.
 func (b *bundle) key(resource string) string { return b.prefix + "{" + resource + "}" }
 
-// held is the owner and token that the server has, or nothing.
+// held is the owner that the server has, or nothing.
 func (b *bundle) held(t *testing.T, resource string) string {
 	t.Helper()
 	text, err := b.observer.Get(t.Context(), b.key(resource)).Result()
