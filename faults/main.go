@@ -35,14 +35,15 @@ func main() {
 	flag.DurationVar(&o.Duration, "duration", 0, "begin no round after this time; 0 means no limit")
 	flag.IntVar(&o.Segment, "segment", 0, fmt.Sprintf("run only this segment, of %d rounds; 0 means all", campaign.DefaultSegmentRounds))
 	flag.IntVar(&o.Workers, "workers", 5, "how many processes")
-	flag.IntVar(&o.Keys, "keys", 3, "how many locks they want, 26 at most")
+	flag.IntVar(&o.Keys, "keys", 3, "how many locks they want in PostgreSQL, 26 at most")
+	flag.IntVar(&o.Leased, "leased", 1, "how many locks besides they want in Redis, 26 at most")
 	flag.StringVar(&o.Dir, "dir", os.TempDir(), "where the history of a segment with a violation is kept")
 	flag.BoolVar(&o.Keep, "keep", false, "keep the histories of the others too")
 	flag.Func("only", "only these faults, with commas between them", choose(&o, "only", nemesis.Only))
 	flag.Func("without", "all faults but these, with commas between them", choose(&o, "without", nemesis.Without))
 	judge := flag.String("judge", "", "run nothing, and check this history again")
 	flag.Parse()
-	if flag.NArg() > 0 || o.Rounds < 1 || o.Workers < 2 || o.Keys < 1 || o.Keys > 26 {
+	if flag.NArg() > 0 || o.Rounds < 1 || o.Workers < 2 || o.Keys < 0 || o.Keys > 26 || o.Leased < 0 || o.Leased > 26 || o.Keys+o.Leased < 1 {
 		flag.Usage()
 		os.Exit(2)
 	}
@@ -67,7 +68,7 @@ func choose(o *campaign.Options, name string, from func([]string) (nemesis.Weigh
 func run(o campaign.Options) int {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
-	fmt.Printf("faults: seed %d, %d rounds, %d workers, %d keys\n", o.Seed, o.Rounds, o.Workers, o.Keys)
+	fmt.Printf("faults: seed %d, %d rounds, %d workers, %d keys and %d in Redis\n", o.Seed, o.Rounds, o.Workers, o.Keys, o.Leased)
 	report, err := campaign.Run(ctx, o, os.Stdout)
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "faults: seed %d: %v\n", o.Seed, err)

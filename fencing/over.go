@@ -98,12 +98,25 @@ func (o *over[H]) lock(ctx context.Context, resource string, waits bool) (holdin
 		err = h.Check(ctx)
 	}
 	if err != nil {
-		if unlocked := h.Unlock(ctx); unlocked != nil && !errors.Is(err, advisory.ErrLost) {
+		if unlocked := giveBack(ctx, h); unlocked != nil && !errors.Is(err, advisory.ErrLost) {
 			err = errors.Join(err, unlocked)
 		}
 		return holding{}, fmt.Errorf("fencing: lock %q: %w", resource, err)
 	}
 	return holding{lock: h, resource: resource, token: token}, nil
+}
+
+// giveBack unlocks what was not to be held. It does not keep the caller longer than ctx.
+func giveBack(ctx context.Context, h Hold) error {
+	result := make(chan error, 1)
+	// Ends with the unlock, which bounds itself.
+	go func() { result <- h.Unlock(ctx) }()
+	select {
+	case err := <-result:
+		return err
+	case <-ctx.Done():
+		return nil
+	}
 }
 
 // draw draws a token for a hold. seen is the mark as it was before the lock was granted:

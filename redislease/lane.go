@@ -14,8 +14,8 @@ import (
 // lanes are the connections of calls that end with their context.
 //
 // go-redis lets a command that was sent run on when its context is cancelled, and does not
-// say on which connection it is. So each lane is a client with one connection, for one
-// call at a time: the end of the context interrupts that connection, and the call returns
+// say on which connection it is. So each lane is a client of its own, for one call at a
+// time: the end of the context interrupts its connection, and the call returns
 // on the caller's goroutine. Another goroutine for each call would cost more than the
 // call itself.
 type lanes struct {
@@ -119,20 +119,20 @@ func (ls *lanes) close() {
 	}
 }
 
-// lane is a client with one connection, for one call at a time.
+// lane is a client for one call at a time.
 type lane struct {
 	client *redis.Client
 	used   time.Time // last; of the one who has the lane
 
 	// mu guards the fields below. Setting a deadline is all that happens under it.
 	mu            sync.Mutex
-	conn          net.Conn // nil before the first call
+	conns         map[net.Conn]struct{} // one, but for moments, and for pipelines
 	call          uint64   // the number of the current one
 	isInterrupted bool     // the current call
 }
 
 func newLane(options *redis.Options) *lane {
-	l := new(lane)
+	l := &lane{conns: make(map[net.Conn]struct{})}
 	o, dial := *options, options.Dialer
 	o.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -173,8 +173,8 @@ func (l *lane) interrupt(call uint64) {
 		return
 	}
 	l.isInterrupted = true
-	if l.conn != nil {
-		_ = l.conn.SetDeadline(past) // of a connection that is closed there is nothing to end
+	for conn := range l.conns {
+		_ = conn.SetDeadline(past) // of a connection that is closed there is nothing to end
 	}
 }
 

@@ -72,7 +72,7 @@ func TestTryLock_whoseContextEndsAmidTheRequest(t *testing.T) {
 	var write atomic.Pointer[func()]
 	set := make(chan struct{}, 1)
 	options := *client.Options()
-	options.MaxRetries, options.ReadTimeout = -1, -1
+	options.MaxRetries, options.ReadTimeout, options.PushNotificationProcessor = -1, -1, nil
 	dial := options.Dialer
 	options.Dialer = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
@@ -178,4 +178,28 @@ func TestLeaser_closesConnectionsThatItNoLongerNeeds(t *testing.T) {
 		require.NoError(t, mustLock(t, l, "r").Unlock(t.Context()))
 		return connections() <= 3 // and the observer's, and that for what must not wait
 	})
+}
+
+// A call is interrupted also on a Leaser whose leases were checked, each of which the
+// client may ask on another connection.
+func TestTryLock_returnsWithItsContextAfterACheck(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	client, proxy := b.proxied(t, once)
+	l := b.on(t, client, nil)
+	lease := mustLock(t, l, "r")
+	require.NoError(t, lease.Check(t.Context()))
+	proxy.SwallowOnly(faultproxy.ToClient)
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	for _, call := range []func() error{
+		func() error { _, err := l.TryLock(ctx, "another"); return err },
+		func() error { return lease.Check(ctx) },
+	} {
+		err := make(chan error, 1)
+		// Ends with its call; the test waits.
+		go func() { err <- call() }()
+		require.ErrorIs(t, receive(t, err), context.DeadlineExceeded)
+	}
+	proxy.Cut()
 }

@@ -24,13 +24,20 @@ type socketConn struct {
 func (l *lane) wrap(conn net.Conn) net.Conn {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.conn = conn
+	l.conns[conn] = struct{}{}
 	_ = conn.SetDeadline(l.bound(time.Time{})) // an error shows with the first command
 	wrapped := laneConn{conn, l}
 	if socket, ok := conn.(syscall.Conn); ok {
 		return &socketConn{wrapped, socket}
 	}
 	return &wrapped
+}
+
+func (c *laneConn) Close() error {
+	c.lane.mu.Lock()
+	delete(c.lane.conns, c.Conn)
+	c.lane.mu.Unlock()
+	return c.Conn.Close()
 }
 
 // NetConn is how the client finds the socket below TLS.

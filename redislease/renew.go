@@ -95,12 +95,10 @@ func (k *keeper) check(ctx context.Context, lease *Lease) error {
 	within, cancel := context.WithTimeout(ctx, l.config.trusted())
 	defer cancel()
 	ask := func(client redis.UniversalClient) error {
-		r := &renewal{lock: lease.lock, owner: lease.owner}
 		sent := l.now()
-		renewAll(within, client, []*renewal{r}, l.config.TTL)
-		a, err := r.answer()
+		text, err := renewScript.Run(within, client, []string{lease.lock}, lease.owner, l.config.TTL.Milliseconds()).Text()
 		if err == nil {
-			lease.learn(a, sent)
+			lease.learn(answer(text), sent)
 		}
 		return err
 	}

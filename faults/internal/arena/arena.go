@@ -25,6 +25,8 @@ const limit = time.Minute
 
 // Arena is the servers and the tables. Its methods are for one goroutine.
 type Arena struct {
+	Redis *Redis // nil if no key is locked there
+
 	keys []string
 
 	mu      sync.Mutex // guards primary
@@ -33,15 +35,19 @@ type Arena struct {
 	standby *pgtest.Standby // while one is there to be promoted
 }
 
-// Open starts a server and makes the tables of the keys, guarded. Whoever calls
-// it calls Close.
-func Open(ctx context.Context, keys []string) (*Arena, error) {
+// Open starts a server and makes the tables of the keys, guarded; and a Redis if
+// withRedis. Whoever calls it calls Close.
+func Open(ctx context.Context, keys []string, withRedis bool) (*Arena, error) {
 	db, err := pgtest.Launch(ctx, settings...)
 	if err != nil {
 		return nil, err
 	}
 	a := &Arena{keys: keys, primary: db, close: db.Server.Close}
-	if err := a.makeTables(ctx); err != nil {
+	err = a.makeTables(ctx)
+	if err == nil && withRedis {
+		a.Redis, err = openRedis(ctx)
+	}
+	if err != nil {
 		_ = a.Close() // the failure at hand is the one to report
 		return nil, err
 	}
@@ -50,6 +56,11 @@ func Open(ctx context.Context, keys []string) (*Arena, error) {
 
 // Close stops the servers.
 func (a *Arena) Close() error {
+	if a.Redis != nil {
+		if err := a.Redis.Close(); err != nil {
+			return err
+		}
+	}
 	if a.standby != nil {
 		if err := a.standby.Close(); err != nil {
 			return err

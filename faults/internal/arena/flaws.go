@@ -32,6 +32,8 @@ const (
 	Unpromoted Flaw = "unpromoted"
 	// AsyncCommit acknowledges a commit before it is durable.
 	AsyncCommit Flaw = "async-commit"
+	// PlainDraw draws a token for the holder of a lock in Redis whatever the mark is.
+	PlainDraw Flaw = "plain-draw"
 )
 
 // asyncSQL also keeps the server from writing soon by itself.
@@ -47,6 +49,7 @@ const (
 	rowsFunction      = "fencing.check_values(text[], text, text, text, name, name)"
 	shareFunction     = "fencing.share_writing(text[])"
 	issueFunction     = "fencing.issue(text)"
+	afterFunction     = "fencing.issue_after(text, bigint)"
 	firstFunction     = "fencing.issue_first(text, text)"
 )
 
@@ -73,6 +76,9 @@ var flaws = map[Flaw][]edit{
 	},
 	LateMark: {
 		{issueFunction, regexp.MustCompile(`(?s)FOR attempt .*END LOOP;`), `token := nextval('fencing.token');`},
+	},
+	PlainDraw: {
+		{afterFunction, regexp.MustCompile(`seen <> coalesce\(`), `false AND seen <> coalesce(`},
 	},
 	EarlyToken: {
 		{issueFunction, regexp.MustCompile(`fencing\.next_token\(last\.mark\)`), `current_setting('faults.token')::bigint`},

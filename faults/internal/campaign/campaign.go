@@ -6,6 +6,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/faults/internal/arena"
@@ -31,7 +32,8 @@ type Options struct {
 	Rounds   int           // in all
 	Duration time.Duration // if it is not 0, no round begins after it
 	Workers  int
-	Keys     int
+	Keys     int // that sessions of PostgreSQL lock
+	Leased   int // keys besides, that are locked in Redis
 	Weights  nemesis.Weights
 	Args     string // what has to be given to the command for these weights
 	// SegmentRounds is how many rounds have a verdict in common. A segment begins
@@ -70,7 +72,14 @@ func Run(ctx context.Context, o Options, out io.Writer) (report Report, err erro
 	for i := range keys {
 		keys[i] = string(rune('a' + i))
 	}
-	a, err := arena.Open(ctx, keys)
+	leased := make([]string, o.Leased)
+	for i := range leased {
+		leased[i] = "redis_" + string(rune('a'+i))
+	}
+	if o.Leased == 0 {
+		o.Weights = o.Weights.WithoutRedis()
+	}
+	a, err := arena.Open(ctx, slices.Concat(keys, leased), o.Leased > 0)
 	if err != nil {
 		return report, err
 	}
@@ -82,7 +91,7 @@ func Run(ctx context.Context, o Options, out io.Writer) (report Report, err erro
 	if err := a.Break(ctx, o.Flaw); err != nil {
 		return report, err
 	}
-	c := &campaign{Options: o, arena: a, keys: keys, out: out, deadline: start.Add(o.Duration)}
+	c := &campaign{Options: o, arena: a, keys: keys, leased: leased, out: out, deadline: start.Add(o.Duration)}
 	for segment, rest := 1, o.Rounds; rest > 0 && !c.isOver(); segment, rest = segment+1, rest-o.SegmentRounds {
 		if o.Segment != 0 && segment != o.Segment {
 			continue
@@ -108,6 +117,7 @@ type campaign struct {
 	Options
 	arena    *arena.Arena
 	keys     []string
+	leased   []string
 	out      io.Writer
 	deadline time.Time
 }

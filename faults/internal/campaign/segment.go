@@ -69,15 +69,19 @@ func (c *campaign) fight(ctx context.Context, number, rounds int, log *history.L
 	if err != nil {
 		return 0, err
 	}
-	f, err := fleet.Launch(c.Workers, worker.Config{
-		DSN: c.arena.DSN(), Seed: c.Seed, Segment: number, Keys: c.keys, Flaw: c.WorkerFlaw, Habit: c.Habit,
-	}, addr, log)
+	like := worker.Config{
+		DSN: c.arena.DSN(), Seed: c.Seed, Segment: number, Keys: c.keys, Leased: c.leased, Flaw: c.WorkerFlaw, Habit: c.Habit,
+	}
+	if c.arena.Redis != nil {
+		like.Redis = c.arena.Redis.Addr()
+	}
+	f, err := fleet.Launch(c.Workers, like, addr, log)
 	if err != nil {
 		return 0, err
 	}
 	defer f.Destroy()
 	n := &nemesis.Nemesis{Arena: c.arena, Fleet: f, Log: log, Segment: number, Patience: c.Patience}
-	for _, action := range nemesis.Plan(c.Seed, number, rounds, c.Workers, c.keys, c.Weights) {
+	for _, action := range nemesis.Plan(c.Seed, number, rounds, c.Workers, c.arena.Keys(), c.Weights) {
 		if c.isOver() {
 			break
 		}

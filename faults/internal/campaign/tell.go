@@ -35,8 +35,8 @@ func (c *campaign) show(number int, path string, events []history.Event, violati
 	if err := showAll(c.out, events, violations); err != nil {
 		return err
 	}
-	say(c.out, "\nThe history is in %s. Run it again with:\n  go run ./faults -seed %d -segment %d -rounds %d -workers %d -keys %d%s\n",
-		path, c.Seed, number, c.Rounds, c.Workers, c.Keys, c.Args)
+	say(c.out, "\nThe history is in %s. Run it again with:\n  go run ./faults -seed %d -segment %d -rounds %d -workers %d -keys %d -leased %d%s\n",
+		path, c.Seed, number, c.Rounds, c.Workers, c.Keys, c.Leased, c.Args)
 	return nil
 }
 

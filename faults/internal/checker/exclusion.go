@@ -31,6 +31,8 @@ func (j *judge) checkOverlap(a, b *hold) {
 		j.blame(Exclusion, a.key, b.granted, "key %s: %s was granted while %s held, which then unlocked in good order", a.key, b.op, a.op)
 	case first == b && b.isClean():
 		j.blame(Exclusion, a.key, b.granted, "key %s: %s held until its unlock, and %s with a later token had been granted before", a.key, b.op, a.op)
+	case first.redis && !j.isHit(first, second.granted) && j.ran(first, max(a.granted, b.granted), min(first.end(), j.last)) > j.limits.Slack:
+		j.blame(Exclusion, a.key, b.granted, "key %s: %s was granted while %s trusted its lease, and Redis had lost nothing", a.key, second.op, first.op)
 	case !j.wasLost(first, second.granted):
 		j.blame(Exclusion, a.key, b.granted, "key %s: %s was granted while %s held, and nothing explains a loss", a.key, second.op, first.op)
 	}
@@ -39,9 +41,11 @@ func (j *judge) checkOverlap(a, b *hold) {
 // wasLost reports whether something says that a hold was lost: its own handle, or
 // a fault before the given time.
 func (j *judge) wasLost(h *hold, before history.Time) bool {
-	if h.lost || h.outcome == history.Failed {
-		return true
-	}
+	return h.lost || h.outcome == history.Failed || j.isHit(h, before)
+}
+
+// isHit reports whether a fault cut off a hold before the given time.
+func (j *judge) isHit(h *hold, before history.Time) bool {
 	for _, f := range j.faults {
 		// Its answer may have come after the fault: the time of the grant
 		// itself is not known.
@@ -52,7 +56,8 @@ func (j *judge) wasLost(h *hold, before history.Time) bool {
 	return false
 }
 
-// hits reports whether a fault is one that cuts off a holder's session.
+// hits reports whether a fault is one that cuts off a holder's session, or makes Redis lose
+// its lock.
 func hits(f history.Event, h *hold) bool {
-	return f.Severs && (f.Worker == 0 || f.Worker == h.worker) && (f.PID == 0 || f.PID == h.pid)
+	return f.Severs && f.Redis == h.redis && (f.Worker == 0 || f.Worker == h.worker) && (f.PID == 0 || f.PID == h.pid)
 }

@@ -19,6 +19,7 @@ type hold struct {
 	worker, life int
 	token        int64
 	pid          uint32
+	redis        bool // the lock is one in Redis
 	asked        history.Time
 	limit        time.Duration
 	answered     history.Time // the call, either way
@@ -141,7 +142,7 @@ func (r *run) addToHold(e history.Event) {
 	case history.LockEnd:
 		h.answered = e.Time
 		if e.Outcome == history.OK {
-			h.granted, h.token, h.pid = e.Time, e.Token, e.PID
+			h.granted, h.token, h.pid, h.redis = e.Time, e.Token, e.PID, e.Redis
 			r.holds[e.Key] = append(r.holds[e.Key], h)
 		}
 	case history.Done:

@@ -3,6 +3,8 @@
 package checker
 
 import (
+	"slices"
+
 	"github.com/pgadvisory/pgadvisory/faults/internal/history"
 )
 
@@ -20,7 +22,7 @@ func (j *judge) checkStale(key string) {
 				j.checkAccepted(w)
 			}
 		case history.Stale:
-			if h := j.byOp[w.hold]; h != nil && h.isClean() && w.end < h.unlocking {
+			if h := j.byOp[w.hold]; h != nil && h.isClean() && w.end < h.unlocking && !j.isOutdated(h, w) {
 				j.blame(Stale, key, w.end, "key %s: write %s was refused as stale, and its holder %s held until its unlock", key, w.op, h.op)
 			}
 		case history.Foreign:
@@ -32,6 +34,11 @@ func (j *judge) checkStale(key string) {
 		}
 	}
 	j.checkRowOrder(key, j.end[key])
+}
+
+// isOutdated: a promotion makes tokens of before stale, and ends no lock in Redis.
+func (j *judge) isOutdated(h *hold, w *write) bool {
+	return h.redis && slices.ContainsFunc(j.promotions, func(p promotion) bool { return h.asked < p.Time && w.end > p.Since })
 }
 
 func (j *judge) checkAccepted(w *write) {

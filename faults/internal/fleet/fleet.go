@@ -24,7 +24,8 @@ type Fleet struct {
 	log *history.Log
 }
 
-// Launch starts n workers like the one that is given, on a server at addr. The
+// Launch starts n workers like the one that is given, on a server at addr, and on a Redis if
+// it has the address of one. The
 // caller calls End or Destroy; on an error nothing is left.
 func Launch(n int, like worker.Config, addr string, log *history.Log) (*Fleet, error) {
 	f := &Fleet{log: log}
@@ -47,11 +48,17 @@ func launch(number int, like worker.Config, addr string, log *history.Log) (*Mem
 	m := &Member{Proxy: proxy, log: log, config: like}
 	m.config.Worker = number
 	m.config.DSN, err = through(like.DSN, proxy)
+	if err == nil && like.Redis != "" {
+		m.RedisProxy, err = faultproxy.Listen(like.Redis)
+	}
 	if err == nil {
+		if m.RedisProxy != nil {
+			m.config.Redis = m.RedisProxy.Addr().String()
+		}
 		err = m.start()
 	}
 	if err != nil {
-		proxy.Close()
+		m.closeProxies()
 		return nil, err
 	}
 	return m, nil
@@ -109,7 +116,7 @@ func (f *Fleet) End() error {
 		if err := errors.Join(m.wait(), m.err); err != nil {
 			errs = append(errs, fmt.Errorf("worker %d: %w", m.Number(), err))
 		}
-		m.Proxy.Close()
+		m.closeProxies()
 	}
 	f.Members = nil
 	return errors.Join(errs...)
@@ -119,7 +126,7 @@ func (f *Fleet) End() error {
 func (f *Fleet) Destroy() {
 	for _, m := range f.Members {
 		_ = m.Kill() // it may have ended
-		m.Proxy.Close()
+		m.closeProxies()
 	}
 	f.Members = nil
 }

@@ -22,7 +22,8 @@ const endLimit = 30 * time.Second
 
 // Member is one worker, whose process can be killed and started again.
 type Member struct {
-	Proxy *faultproxy.Proxy
+	Proxy      *faultproxy.Proxy
+	RedisProxy *faultproxy.Proxy // nil without a Redis
 
 	config worker.Config
 	log    *history.Log
@@ -127,6 +128,13 @@ func (m *Member) wait() error {
 	}
 	_ = m.in.Close()
 	return m.cmd.Wait()
+}
+
+func (m *Member) closeProxies() {
+	m.Proxy.Close()
+	if m.RedisProxy != nil {
+		m.RedisProxy.Close()
+	}
 }
 
 // Respawn begins another life after Kill.

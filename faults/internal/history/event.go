@@ -76,6 +76,10 @@ type Event struct {
 	// Of a call for a lock, how long it may take.
 	Limit time.Duration `json:"limit,omitempty"`
 
+	// Of a grant, that it is of a lock in Redis; of a fault, that it was done to Redis
+	// or on the way there.
+	Redis bool `json:"redis,omitempty"`
+
 	// Of a fault, what it cut off from its lock: all, those of Worker, or those
 	// of the session PID. False if it is none of these.
 	Severs bool `json:"severs,omitempty"`

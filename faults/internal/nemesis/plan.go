@@ -38,7 +38,27 @@ const (
 	Forget    Kind = "forget"     // fail-over, and what is lost is the grant that superseded a stopped process
 	LockTable Kind = "lock-table" // the server has no room for one more lock
 	Hog       Kind = "hog"        // the worker's pool is exhausted
+
+	RedisKill  Kind = "redis-kill"  // SIGKILL, and a start without its data
+	RedisStop  Kind = "redis-stop"  // SIGSTOP, and SIGCONT later
+	RedisPause Kind = "redis-pause" // CLIENT PAUSE
+	RedisFlush Kind = "redis-flush" // FLUSHALL
+	RedisCut   Kind = "redis-cut"   // all connections of a worker with Redis end
+	RedisDeaf  Kind = "redis-deaf"  // nothing arrives from Redis
+	RedisLate  Kind = "redis-late"  // the answers of Redis come late, and then nothing arrives there
 )
+
+// ofRedis are the kinds that need keys which are locked there.
+var ofRedis = []Kind{RedisKill, RedisStop, RedisPause, RedisFlush, RedisCut, RedisDeaf, RedisLate}
+
+// WithoutRedis is what is left of weights where no key is locked in Redis.
+func (w Weights) WithoutRedis() Weights {
+	left := maps.Clone(w)
+	for _, kind := range ofRedis {
+		delete(left, kind)
+	}
+	return left
+}
 
 // Weights says how often each kind is chosen.
 type Weights map[Kind]int
@@ -48,6 +68,7 @@ var All = Weights{
 	Pause: 8, Usurp: 12, PauseCut: 8, Kill: 8, Terminate: 10, Shoot: 6, Cancel: 6, Numb: 3, Cut: 8, Reset: 8,
 	HalfOpen: 4, Mute: 3, Deaf: 3, Refuse: 4, Hang: 3, Slow: 5, Fast: 2, Immediate: 2, Switch: 1, FailOver: 1, Forget: 1,
 	LockTable: 4, Hog: 5,
+	RedisKill: 4, RedisStop: 3, RedisPause: 2, RedisFlush: 4, RedisCut: 4, RedisDeaf: 3, RedisLate: 2,
 }
 
 // Only is All without those that are not named.
@@ -82,6 +103,7 @@ func Without(names []string) (Weights, error) {
 var order = []Kind{
 	Pause, Usurp, PauseCut, Kill, Terminate, Shoot, Cancel, Numb, Cut, Reset,
 	HalfOpen, Mute, Deaf, Refuse, Hang, Slow, Fast, Immediate, Switch, FailOver, Forget, LockTable, Hog,
+	RedisKill, RedisStop, RedisPause, RedisFlush, RedisCut, RedisDeaf, RedisLate,
 }
 
 // Action is one fault.

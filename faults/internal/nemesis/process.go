@@ -32,8 +32,8 @@ func frozen(m *fleet.Member, do func() error) error {
 	return err
 }
 
-// usurp ends only the session that holds, so that a transaction of the holder can
-// go on when it has been superseded.
+// usurp ends only the session that holds, or deletes the key in Redis, so that a transaction
+// of the holder can go on when it has been superseded.
 func (n *Nemesis) usurp(ctx context.Context, a Action) error {
 	m, _ := n.target(ctx, a)
 	return frozen(m, func() error {
@@ -45,13 +45,21 @@ func (n *Nemesis) usurp(ctx context.Context, a Action) error {
 			return nil
 		}
 		from, since := n.Log.Len(), history.Now()
-		if err := n.terminateBackend(ctx, hold.PID); err != nil {
+		if err := n.takeAway(ctx, hold); err != nil {
 			return err
 		}
-		n.struck(a, since, history.Event{Worker: m.Number(), PID: hold.PID, Severs: true})
+		n.struck(a, since, history.Event{Worker: m.Number(), PID: hold.PID, Redis: hold.Redis, Severs: true})
 		n.awaitTakeover(ctx, from, a, m.Number())
 		return nil
 	})
+}
+
+// takeAway ends a hold on the server.
+func (n *Nemesis) takeAway(ctx context.Context, hold history.Event) error {
+	if hold.Redis {
+		return n.Arena.Redis.Lose(ctx, hold.Key)
+	}
+	return n.terminateBackend(ctx, hold.PID)
 }
 
 func (n *Nemesis) pauseCut(ctx context.Context, a Action) error {

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
@@ -31,7 +32,24 @@ func (c *client) between(shortest, longest time.Duration) time.Duration {
 
 func (c *client) chance(percent int) bool { return c.rand.IntN(100) < percent }
 
-func (c *client) anyKey() string { return c.Keys[c.rand.IntN(len(c.Keys))] }
+func (c *client) anyKey() string {
+	n := c.rand.IntN(len(c.Keys) + len(c.Leased))
+	if n < len(c.Keys) {
+		return c.Keys[n]
+	}
+	return c.Leased[n-len(c.Keys)]
+}
+
+// isLeased reports whether a key is locked in Redis.
+func (c *client) isLeased(key string) bool { return slices.Contains(c.Leased, key) }
+
+// fencerOf is the fencer of a key.
+func (c *client) fencerOf(key string) *fencing.Fencer {
+	if c.isLeased(key) {
+		return c.over
+	}
+	return c.fencer
+}
 
 // hold takes keys and writes, until ctx ends.
 func (c *client) hold(ctx context.Context) {
@@ -54,24 +72,25 @@ func (c *client) holdOnce(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	g := c.begin("", c.anyKey())
+	fencer := c.fencerOf(g.key)
 	g.limit = limit
 	switch n := c.rand.IntN(100); {
 	case n < 40:
 		g.how = "Lock"
 		g.ask()
-		g.keep(c.fencer.Lock(ctx, g.key))
+		g.keep(fencer.Lock(ctx, g.key))
 	case n < 60:
 		g.how = "TryLock"
 		g.ask()
-		g.keep(c.fencer.TryLock(ctx, g.key))
+		g.keep(fencer.TryLock(ctx, g.key))
 	case n < 75:
 		g.how = "Do"
 		g.ask()
-		g.ended(c.fencer.Do(ctx, g.key, g.inside))
+		g.ended(fencer.Do(ctx, g.key, g.inside))
 	case n < 85:
 		g.how = "TryDo"
 		g.ask()
-		g.ended(c.fencer.TryDo(ctx, g.key, g.inside))
+		g.ended(fencer.TryDo(ctx, g.key, g.inside))
 	default:
 		g.how = "Lead"
 		g.ask()
@@ -119,7 +138,7 @@ func (g *grant) granted(lease *fencing.Lease) {
 	g.held = true
 	g.tell(history.Event{
 		Kind: history.LockEnd, Op: g.op, Key: g.key, How: g.how, Outcome: history.OK,
-		Token: int64(lease.Token()), PID: lease.BackendPID(),
+		Token: int64(lease.Token()), PID: lease.BackendPID(), Redis: g.isLeased(g.key),
 	})
 	// Ends with the lease.
 	g.process.work.Go(func() {
@@ -169,10 +188,21 @@ func (g *grant) work(lease *fencing.Lease) {
 		}
 		pause(context.Background(), g.between(0, 12*time.Millisecond))
 	}
+	if g.Habit == Lingering {
+		g.linger(lease)
+	}
 	if lease.Err() != nil && stubborn {
 		// By now another may well hold the key.
 		pause(context.Background(), g.between(0, 200*time.Millisecond))
 		g.write(lease)
+	}
+}
+
+// linger is what [Lingering] is.
+func (g *grant) linger(lease *fencing.Lease) {
+	select {
+	case <-lease.Done():
+	case <-time.After(callLimit):
 	}
 }
 

@@ -56,16 +56,25 @@ const (
 	CarelessUnlock Flaw = "careless-unlock"
 	// NoHeartbeat asks a held session for a sign of life once an hour.
 	NoHeartbeat Flaw = "no-heartbeat"
+	// NoSecondLook does not ask Redis again, once it has a token, whether it has the lock.
+	NoSecondLook Flaw = "no-second-look"
+	// LateTrust trusts a lock in Redis for a time that begins with the answer and not
+	// with the request.
+	LateTrust Flaw = "late-trust"
+	// CarelessDel deletes a lock in Redis whosever it is.
+	CarelessDel Flaw = "careless-del"
 )
 
 // Config is one process.
 type Config struct {
 	DSN     string
+	Redis   string // its address
 	Worker  int
 	Life    int
 	Seed    uint64
 	Segment int
-	Keys    []string
+	Keys    []string // that sessions of PostgreSQL lock
+	Leased  []string // that are locked in Redis
 	Flaw    Flaw
 	Habit   Habit
 }
@@ -87,6 +96,11 @@ const (
 	// Persistent goes on writing for a while after each loss, also when that
 	// fails.
 	Persistent Habit = "persistent"
+	// SlowToDraw takes its time between the grant of a lock in Redis and the draw of
+	// its token.
+	SlowToDraw Habit = "slow-to-draw"
+	// Lingering keeps the lock when its work is done, for a second or until it is lost.
+	Lingering Habit = "lingering"
 )
 
 // Env is the environment of the process.

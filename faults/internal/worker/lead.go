@@ -20,7 +20,7 @@ type campaign struct {
 var errEnough = errors.New("enough")
 
 func (c *campaign) lead(ctx context.Context) {
-	err := c.current.fencer.Lead(ctx, c.current.key, c.term)
+	err := c.current.fencerOf(c.current.key).Lead(ctx, c.current.key, c.term)
 	switch {
 	case c.last == nil:
 		c.current.refused(err)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5/pgxpool"
+	"github.com/redis/go-redis/v9"
 	"go.uber.org/goleak"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
@@ -38,6 +39,9 @@ type process struct {
 	pool   *pgxpool.Pool
 	locker *advisory.Locker
 	fencer *fencing.Fencer
+	redis  *redis.Client
+	leaser leaser
+	over   *fencing.Fencer // of the leased keys
 	work   sync.WaitGroup
 }
 
@@ -56,6 +60,11 @@ func run(ctx context.Context, in *bufio.Scanner, out io.Writer) error {
 	}
 	if p.locker, p.fencer, err = config.newFencer(p.pool); err != nil {
 		return err
+	}
+	if len(p.Leased) > 0 {
+		if err := p.newOver(); err != nil {
+			return err
+		}
 	}
 	p.tell(history.Event{Kind: history.Born})
 
@@ -109,6 +118,9 @@ func (p *process) end(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, endLimit)
 	defer cancel()
 	err := p.locker.Close(ctx)
+	if p.leaser != nil {
+		err = errors.Join(err, p.leaser.Close(ctx), p.redis.Close())
+	}
 	closed := make(chan struct{})
 	// Ends when the pool is closed. If that never happens this process ends.
 	go func() {

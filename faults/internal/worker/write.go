@@ -26,14 +26,14 @@ func (g *grant) write(lease *fencing.Lease) history.Outcome {
 		w.swap, w.before = false, long
 	case SlowToCommit:
 		w.after = long
-	case NoHabit, Persistent:
+	case NoHabit, Persistent, SlowToDraw, Lingering:
 		// what it has drawn
 	}
 	options := pgx.TxOptions{IsoLevel: g.isolation()}
 	ctx, cancel := context.WithTimeout(context.Background(), callLimit)
 	defer cancel()
 	switch n := g.rand.IntN(100); {
-	case n < 60:
+	case n < 60, n >= 80 && g.isLeased(g.key): // that has no session
 		w.begin(options, false)
 		return w.end(lease.InTx(ctx, isolated{g.pool, options}, w.inTx(ctx)))
 	case n < 80:
