@@ -19,7 +19,8 @@ import (
 
 // Mutex is a lock of another service, such as the Leaser of package redislease. Its
 // errors match [advisory.ErrNotAcquired], from TryLock alone, when another holds the lock,
-// and ctx's when ctx ends first. On an error no lock is kept.
+// and ctx's when ctx ends first. On an error no lock is kept. One with a method
+// Permanent() bool that returns true, as for a login that is refused, ends [Fencer.Lead].
 type Mutex[H Hold] interface {
 	TryLock(ctx context.Context, resource string) (H, error)
 	Lock(ctx context.Context, resource string) (H, error)
@@ -223,9 +224,18 @@ type term struct {
 	holding holding
 }
 
+// permanent is an error of a [Mutex] that may say that no waiting mends it.
+type permanent interface {
+	error
+	Permanent() bool
+}
+
 // isPassingOver reports whether an error of a campaign may be gone at the next one.
 func isPassingOver(err error, _ bool) bool {
 	if errors.Is(err, advisory.ErrInvalidKey) || errors.Is(err, advisory.ErrClosed) || errors.Is(err, ErrNotInstalled) {
+		return false
+	}
+	if p, ok := errors.AsType[permanent](err); ok && p.Permanent() {
 		return false
 	}
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)

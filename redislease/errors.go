@@ -113,6 +113,10 @@ func (e *callError) Error() string {
 
 func (e *callError) Unwrap() error { return e.err }
 
+// Permanent reports whether no waiting mends the error, which ends Lead, also that of a
+// Fencer.
+func (e *callError) Permanent() bool { return !isPassing(e.err) }
+
 // unavailable says what an error of Redis, or on the way to it, means.
 func unavailable(err error) error {
 	if redis.IsPermissionError(err) {

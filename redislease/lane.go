@@ -127,8 +127,8 @@ type lane struct {
 	// mu guards the fields below. Setting a deadline is all that happens under it.
 	mu            sync.Mutex
 	conns         map[net.Conn]struct{} // one, but for moments, and for pipelines
-	call          uint64   // the number of the current one
-	isInterrupted bool     // the current call
+	call          uint64                // the number of the current one
+	isInterrupted bool                  // the current call
 }
 
 func newLane(options *redis.Options) *lane {

@@ -3,6 +3,8 @@ package redislease
 import (
 	"context"
 	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -33,20 +35,48 @@ func (k *keeper) beatLocked(now time.Duration) {
 	beat := k.beats
 	// Ends with its round trips, which the TTL or the client's timeouts bound.
 	k.leaser.spawn(func() {
-		isDone := true
-		for some := range slices.Chunk(due, batch) {
-			isDone = k.renew(some) && isDone
+		var isUnanswered atomic.Bool
+		var work sync.WaitGroup
+		for _, leases := range k.leaser.byNode(due) {
+			work.Go(func() {
+				for some := range slices.Chunk(leases, batch) {
+					if !k.renew(some) {
+						isUnanswered.Store(true)
+					}
+				}
+			})
 		}
+		work.Wait()
 		k.mu.Lock()
 		defer k.mu.Unlock()
 		switch {
-		case !isDone:
+		case isUnanswered.Load():
 			k.nextBeat = min(k.nextBeat, k.leaser.now()+c.retryAfter())
 		case beat == k.beats:
 			k.nextBeat = now + c.renewEvery()
 		}
 		k.wake()
 	})
+}
+
+// byNode groups leases by the node of a Cluster that has them: those of one that does not
+// answer keep no others waiting.
+func (l *Leaser) byNode(leases []*Lease) map[*redis.Client][]*Lease {
+	cluster, ok := l.own.(*redis.ClusterClient)
+	if !ok {
+		return map[*redis.Client][]*Lease{nil: leases}
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), l.config.renewLimit())
+	defer cancel()
+	nodes := make(map[*redis.Client][]*Lease)
+	for _, lease := range leases {
+		node, err := cluster.MasterForKey(ctx, lease.lock)
+		if err != nil {
+			node = nil // the client finds out by itself, or fails
+		}
+		nodes[node] = append(nodes[node], lease)
+	}
+	return nodes
 }
 
 // renew renews leases, and reports whether Redis has answered for all of them.

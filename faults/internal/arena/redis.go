@@ -30,7 +30,12 @@ func (r *Redis) Do(ctx context.Context, args ...any) error {
 	return client.Do(ctx, args...).Err()
 }
 
-// Lose removes the lock of a key, as Redis does when it loses its memory.
+// Lose removes the lock of a key, as other software does that does not look at the owner, and
+// wakes who waits for it.
 func (r *Redis) Lose(ctx context.Context, key string) error {
-	return r.Do(ctx, "DEL", "lease:{"+key+"}", "naive:"+key)
+	lock := "lease:{" + key + "}"
+	if err := r.Do(ctx, "DEL", lock, "naive:"+key); err != nil {
+		return err
+	}
+	return r.Do(ctx, "PUBLISH", lock, "")
 }

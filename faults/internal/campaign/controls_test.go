@@ -53,6 +53,7 @@ func TestRun_findsWhatIsBroken(t *testing.T) {
 		server  arena.Flaw
 		worker  worker.Flaw
 		habit   worker.Habit
+		leased  bool // the keys are locked in Redis
 		rules   []checker.Rule
 	}{
 		"a trigger that does not keep the mark until the commit": {
@@ -100,6 +101,34 @@ func TestRun_findsWhatIsBroken(t *testing.T) {
 			server:  arena.AsyncCommit,
 			rules:   []checker.Rule{checker.Content},
 		},
+		"a token that is drawn whatever the mark is": {
+			weights: nemesis.Weights{nemesis.RedisDel: 1},
+			server:  arena.PlainDraw,
+			habit:   worker.SlowToDraw,
+			leased:  true,
+			rules:   []checker.Rule{checker.Stale},
+		},
+		"a lock in Redis without a second look": {
+			weights: nemesis.Weights{nemesis.RedisDel: 1},
+			worker:  worker.NoSecondLook,
+			habit:   worker.SlowToDraw,
+			leased:  true,
+			rules:   []checker.Rule{checker.Stale},
+		},
+		"a lease that is trusted from the time of the answer on": {
+			weights: nemesis.Weights{nemesis.RedisLate: 1},
+			worker:  worker.LateTrust,
+			habit:   worker.Lingering,
+			leased:  true,
+			rules:   []checker.Rule{checker.Exclusion},
+		},
+		"a DEL that deletes the lock of another": {
+			weights: nemesis.Weights{nemesis.Usurp: 1},
+			worker:  worker.CarelessDel,
+			habit:   worker.Lingering,
+			leased:  true,
+			rules:   []checker.Rule{checker.Exclusion, checker.Stale},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -107,6 +136,9 @@ func TestRun_findsWhatIsBroken(t *testing.T) {
 				needStandby(t)
 			}
 			o := options(t, control.weights)
+			if control.leased {
+				o.Keys, o.Leased = 0, 1
+			}
 			if control.server == arena.Unpromoted {
 				o.SegmentRounds = 2 // each takes seconds
 			}
@@ -158,6 +190,19 @@ func TestRun_findsNothingInWhatWorks(t *testing.T) {
 	requireGood(t, 10, nemesis.Weights{nemesis.Usurp: 3, nemesis.Pause: 1, nemesis.Immediate: 1, nemesis.Kill: 1})
 }
 
+func TestRun_findsNothingInLeases(t *testing.T) {
+	t.Parallel()
+	weights := nemesis.Weights{
+		nemesis.Usurp: 1, nemesis.RedisKill: 1, nemesis.RedisStop: 1, nemesis.RedisPause: 1,
+		nemesis.RedisFlush: 1, nemesis.RedisDel: 1, nemesis.RedisCut: 1, nemesis.RedisDeaf: 1, nemesis.RedisLate: 1,
+	}
+	o := options(t, weights)
+	o.Keys, o.Leased, o.Habit = 0, 2, worker.Lingering
+	requireGoodRun(t, o, 16)
+	o.Seed, o.Habit = 2, worker.SlowToDraw
+	requireGoodRun(t, o, 8)
+}
+
 func TestRun_findsNothingInFailovers(t *testing.T) {
 	t.Parallel()
 	needStandby(t)
@@ -166,7 +211,11 @@ func TestRun_findsNothingInFailovers(t *testing.T) {
 
 func requireGood(t *testing.T, rounds int, weights nemesis.Weights) {
 	t.Helper()
-	o := options(t, weights)
+	requireGoodRun(t, options(t, weights), rounds)
+}
+
+func requireGoodRun(t *testing.T, o campaign.Options, rounds int) {
+	t.Helper()
 	o.Rounds = rounds
 	report, out := run(t, o)
 	require.Empty(t, report.Violations, out)

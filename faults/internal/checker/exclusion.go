@@ -59,5 +59,5 @@ func (j *judge) isHit(h *hold, before history.Time) bool {
 // hits reports whether a fault is one that cuts off a holder's session, or makes Redis lose
 // its lock.
 func hits(f history.Event, h *hold) bool {
-	return f.Severs && f.Redis == h.redis && (f.Worker == 0 || f.Worker == h.worker) && (f.PID == 0 || f.PID == h.pid)
+	return f.Severs && f.Redis == h.redis && (f.Worker == 0 || f.Worker == h.worker) && (f.PID == 0 || f.PID == h.pid) && (!f.Only || f.Key == h.key)
 }

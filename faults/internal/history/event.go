@@ -83,6 +83,8 @@ type Event struct {
 	// Of a fault, what it cut off from its lock: all, those of Worker, or those
 	// of the session PID. False if it is none of these.
 	Severs bool `json:"severs,omitempty"`
+	// Of a fault, that it hit the lock of Key alone.
+	Only bool `json:"only,omitempty"`
 	// Of a promotion.
 	Lossy bool `json:"lossy,omitempty"`
 	Safe  Time `json:"safe,omitempty"` // what was acknowledged before this was on the standby

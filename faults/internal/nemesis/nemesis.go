@@ -66,7 +66,7 @@ var deeds = map[Kind]func(*Nemesis, context.Context, Action) error{
 	Fast: (*Nemesis).restartFast, Immediate: (*Nemesis).restartImmediate,
 	Switch: (*Nemesis).switchOver, FailOver: (*Nemesis).failOver, Forget: (*Nemesis).forget,
 	LockTable: (*Nemesis).fillLockTable, Hog: (*Nemesis).hog,
-	RedisKill: (*Nemesis).redisKill, RedisStop: (*Nemesis).redisStop, RedisPause: (*Nemesis).redisPause, RedisFlush: (*Nemesis).redisFlush,
+	RedisKill: (*Nemesis).redisKill, RedisStop: (*Nemesis).redisStop, RedisPause: (*Nemesis).redisPause, RedisFlush: (*Nemesis).redisFlush, RedisDel: (*Nemesis).redisDel,
 	RedisCut: (*Nemesis).redisCut, RedisDeaf: (*Nemesis).redisDeaf, RedisLate: (*Nemesis).redisLate,
 }
 

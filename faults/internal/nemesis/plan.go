@@ -43,13 +43,14 @@ const (
 	RedisStop  Kind = "redis-stop"  // SIGSTOP, and SIGCONT later
 	RedisPause Kind = "redis-pause" // CLIENT PAUSE
 	RedisFlush Kind = "redis-flush" // FLUSHALL
+	RedisDel   Kind = "redis-del"   // other software deletes the lock
 	RedisCut   Kind = "redis-cut"   // all connections of a worker with Redis end
 	RedisDeaf  Kind = "redis-deaf"  // nothing arrives from Redis
 	RedisLate  Kind = "redis-late"  // the answers of Redis come late, and then nothing arrives there
 )
 
 // ofRedis are the kinds that need keys which are locked there.
-var ofRedis = []Kind{RedisKill, RedisStop, RedisPause, RedisFlush, RedisCut, RedisDeaf, RedisLate}
+var ofRedis = []Kind{RedisKill, RedisStop, RedisPause, RedisFlush, RedisDel, RedisCut, RedisDeaf, RedisLate}
 
 // WithoutRedis is what is left of weights where no key is locked in Redis.
 func (w Weights) WithoutRedis() Weights {
@@ -68,7 +69,7 @@ var All = Weights{
 	Pause: 8, Usurp: 12, PauseCut: 8, Kill: 8, Terminate: 10, Shoot: 6, Cancel: 6, Numb: 3, Cut: 8, Reset: 8,
 	HalfOpen: 4, Mute: 3, Deaf: 3, Refuse: 4, Hang: 3, Slow: 5, Fast: 2, Immediate: 2, Switch: 1, FailOver: 1, Forget: 1,
 	LockTable: 4, Hog: 5,
-	RedisKill: 4, RedisStop: 3, RedisPause: 2, RedisFlush: 4, RedisCut: 4, RedisDeaf: 3, RedisLate: 2,
+	RedisKill: 4, RedisStop: 3, RedisPause: 2, RedisFlush: 4, RedisDel: 4, RedisCut: 4, RedisDeaf: 3, RedisLate: 2,
 }
 
 // Only is All without those that are not named.
@@ -103,7 +104,7 @@ func Without(names []string) (Weights, error) {
 var order = []Kind{
 	Pause, Usurp, PauseCut, Kill, Terminate, Shoot, Cancel, Numb, Cut, Reset,
 	HalfOpen, Mute, Deaf, Refuse, Hang, Slow, Fast, Immediate, Switch, FailOver, Forget, LockTable, Hog,
-	RedisKill, RedisStop, RedisPause, RedisFlush, RedisCut, RedisDeaf, RedisLate,
+	RedisKill, RedisStop, RedisPause, RedisFlush, RedisDel, RedisCut, RedisDeaf, RedisLate,
 }
 
 // Action is one fault.

@@ -48,7 +48,7 @@ func (n *Nemesis) usurp(ctx context.Context, a Action) error {
 		if err := n.takeAway(ctx, hold); err != nil {
 			return err
 		}
-		n.struck(a, since, history.Event{Worker: m.Number(), PID: hold.PID, Redis: hold.Redis, Severs: true})
+		n.struck(a, since, history.Event{Worker: m.Number(), PID: hold.PID, Redis: hold.Redis, Only: hold.Redis, Severs: true})
 		n.awaitTakeover(ctx, from, a, m.Number())
 		return nil
 	})

@@ -11,7 +11,7 @@ import (
 )
 
 // heldBack is how late answers come that are held back: more than the margin of a lease.
-const heldBack = 500 * time.Millisecond
+const heldBack = 600 * time.Millisecond
 
 // onRedis does something to Redis, and lets it be for a while.
 func (n *Nemesis) onRedis(ctx context.Context, a Action, severs bool, do, undo func(context.Context) error) error {
@@ -56,6 +56,22 @@ func (n *Nemesis) redisFlush(ctx context.Context, a Action) error {
 	return n.onRedis(ctx, a, true, func(ctx context.Context) error {
 		return n.Arena.Redis.Do(ctx, "FLUSHALL")
 	}, func(context.Context) error { return nil })
+}
+
+// redisDel takes the lock away a few times: one of them may come between somebody's grant
+// and draw.
+func (n *Nemesis) redisDel(ctx context.Context, a Action) error {
+	n.target(ctx, a)
+	since := history.Now()
+	for range 1 + a.Draw%4 {
+		if err := n.Arena.Redis.Lose(ctx, a.Key); err != nil {
+			return err
+		}
+		n.struck(a, since, history.Event{Redis: true, Severs: true, Only: true})
+		pause(ctx, 100*time.Millisecond)
+		since = history.Now()
+	}
+	return nil
 }
 
 // onRedisLink does something to the connections of one worker with Redis.

@@ -170,8 +170,11 @@ func (g *grant) ended(err error) {
 // work writes a few times, and often goes on when the lock is lost: as a program
 // does that has not looked.
 func (g *grant) work(lease *fencing.Lease) {
-	stubborn := g.chance(60)
-	for range 1 + g.rand.IntN(4) {
+	stubborn, times := g.chance(60), 1+g.rand.IntN(4)
+	if g.Habit == SlowToDraw {
+		times = 12 // while another may come late with a draw
+	}
+	for range times {
 		switch {
 		case lease.Err() == nil:
 			// go on

@@ -4,6 +4,7 @@ package worker
 
 import (
 	"context"
+	"math/rand/v2"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -44,7 +45,7 @@ func held(lease *redislease.Lease, err error) (fencing.Hold, error) {
 
 // newOver makes the fencer of the keys that are locked in Redis.
 func (p *process) newOver() (err error) {
-	p.redis = redis.NewClient(&redis.Options{Addr: p.Redis, DialTimeout: dialLimit, ReadTimeout: callLimit})
+	p.redis = redis.NewClient(&redis.Options{Addr: p.Redis, DialTimeout: dialLimit, ReadTimeout: callLimit, ContextTimeoutEnabled: true})
 	right, err := redislease.New(p.redis, &redislease.Config{TTL: TTL, UnlockTimeout: UnlockTimeout})
 	if err != nil {
 		return err
@@ -57,13 +58,15 @@ func (p *process) newOver() (err error) {
 		}
 		p.leaser = &naive{client: p.redis, lateTrust: p.Flaw == LateTrust, carelessDel: p.Flaw == CarelessDel}
 	case NoSecondLook:
-		p.leaser = &altered{leaser: p.leaser, alter: func(h fencing.Hold) fencing.Hold { return unlooked{h} }}
+		p.leaser = &altered{leaser: p.leaser, alter: func(_ context.Context, h fencing.Hold) fencing.Hold { return unlooked{h} }}
 	default:
 		// it is right
 	}
 	if p.Habit == SlowToDraw {
-		p.leaser = &altered{leaser: p.leaser, alter: func(h fencing.Hold) fencing.Hold {
-			pause(context.Background(), slowDraw)
+		p.leaser = &altered{leaser: p.leaser, alter: func(ctx context.Context, h fencing.Hold) fencing.Hold {
+			if rand.N(2) == 0 {
+				pause(ctx, slowDraw)
+			}
 			return h
 		}}
 	}
@@ -71,13 +74,13 @@ func (p *process) newOver() (err error) {
 	return err
 }
 
-// slowDraw is long enough for another to get the lock of a key.
-const slowDraw = 300 * time.Millisecond
+// slowDraw is long enough for another to get the lock of a key, and a token.
+const slowDraw = 400 * time.Millisecond
 
 // altered is a leaser whose holds are altered.
 type altered struct {
 	leaser
-	alter func(fencing.Hold) fencing.Hold
+	alter func(context.Context, fencing.Hold) fencing.Hold
 }
 
 func (a *altered) TryLock(ctx context.Context, resource string) (fencing.Hold, error) {
@@ -85,7 +88,7 @@ func (a *altered) TryLock(ctx context.Context, resource string) (fencing.Hold, e
 	if err != nil {
 		return nil, err
 	}
-	return a.alter(h), nil
+	return a.alter(ctx, h), nil
 }
 
 func (a *altered) Lock(ctx context.Context, resource string) (fencing.Hold, error) {
@@ -93,7 +96,7 @@ func (a *altered) Lock(ctx context.Context, resource string) (fencing.Hold, erro
 	if err != nil {
 		return nil, err
 	}
-	return a.alter(h), nil
+	return a.alter(ctx, h), nil
 }
 
 // unlooked is a hold that nobody asks Redis about.
