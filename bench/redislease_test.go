@@ -2,6 +2,7 @@ package bench_test
 
 import (
 	"context"
+	"crypto/rand"
 	"fmt"
 	"testing"
 	"time"
@@ -29,6 +30,30 @@ func leaserLock(b *testing.B, client *redis.Client) cycle {
 		}
 		return held.Unlock(ctx)
 	}
+}
+
+// scripts lock and unlock with a script each, as few commands as a lock with a token can
+// have. They know no owner when they lock, and nobody renews.
+func scripts(client *redis.Client) cycle {
+	lock := redis.NewScript(`return redis.call('SET', KEYS[1], ARGV[1], 'NX', 'PX', ARGV[2]) and redis.call('INCR', KEYS[2])`)
+	unlock := redis.NewScript(`return redis.call('GET', KEYS[1]) == ARGV[1] and redis.call('DEL', KEYS[1])`)
+	return func(ctx context.Context, id int64) error {
+		key, owner := redisKey(id), rand.Text()
+		if err := lock.Run(ctx, client, []string{key, key + ":token"}, owner, ttl.Milliseconds()).Err(); err != nil {
+			return err
+		}
+		return unlock.Run(ctx, client, []string{key}, owner).Err()
+	}
+}
+
+// BenchmarkRedisTryLock is a lock in Redis that is free, and its unlock. redislock has no
+// token.
+func BenchmarkRedisTryLock(b *testing.B) {
+	client := startRedis(b)
+	run(b, "redislock", bsmLock(client))
+	run(b, "redislease", leaserLock(b, client))
+	run(b, "redsync", redsyncLock(client))
+	run(b, "two-scripts-with-INCR", scripts(client))
 }
 
 // BenchmarkRenew is what it costs to hold a thousand leases with the default TTL: an

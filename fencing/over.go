@@ -54,6 +54,9 @@ type Hold interface {
 // before it, and has lost the lock, would supersede the next one and then find out that
 // it must not write, and nobody could. That takes four round trips, two to each.
 //
+// The promotion of a standby of PostgreSQL makes tokens of before stale, and does not end
+// a lock that another service keeps: its holder finds out by [ErrStale], and locks anew.
+//
 // If a hold has a method SafeUntil() time.Time, [Lease.SafeUntil] returns what that does.
 //
 // These locks are not advisory locks. A session that holds the advisory lock of the

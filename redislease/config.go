@@ -40,10 +40,13 @@ type Config struct {
 	Counters int
 
 	// ShareClient has all commands go through the client that [New] was given. By
-	// default renewals, releases and subscriptions use connections of their own, made
-	// with the same options, so that they don't wait behind the application's own use
-	// of its pool. Hooks of the client are not called for those. Clients other than
-	// *redis.Client and *redis.ClusterClient are always shared.
+	// default they use connections of their own, made with the same options, so that
+	// they don't wait behind the application's own use of its pool, and that the end of
+	// a context ends a call: as many for calls at a time as the client's pool may have,
+	// and a few more. Hooks of the client are not called there. With ShareClient each
+	// call has a goroutine more, and takes longer. In a Cluster locking methods use the
+	// client that was given. Clients other than *redis.Client and *redis.ClusterClient
+	// are always shared.
 	ShareClient bool
 
 	// Logger gets a line at level Warn for each lease that was not held to its end, and

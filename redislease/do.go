@@ -41,8 +41,8 @@ func (l *Leaser) TryDo(ctx context.Context, resource string, fn func(context.Con
 // fn is called once for each term, on the caller's goroutine; its context ends with
 // the term. Lead returns nil if fn returned nil and the lease was held until the unlock;
 // fn's error, joined with Unlock's; an error that matches ctx's when ctx has ended;
-// ErrClosed; and at once an error that no waiting mends: ErrInvalidResource, a closed
-// client, a login or a permission that Redis refuses. After other errors, and after a
+// ErrClosed; and at once an error that no waiting mends: ErrInvalidResource, a client that
+// is shared and was closed, a login or a permission that Redis refuses. After other errors, and after a
 // loss, it pauses for 50 to 100 ms, and for twice as long after each further one in a row,
 // up to 5 to 10 s. If the lease was lost while fn ran, what fn returns is dropped.
 func (l *Leaser) Lead(ctx context.Context, resource string, fn func(context.Context, *Lease) error) error {

@@ -84,12 +84,14 @@
 //
 // # Redis Cluster
 //
-// The keys of a resource are in one slot. Pub/sub messages reach all nodes. Redis's own
-// Redlock, over several independent servers, is not built; docs/choosing.md says why.
+// The keys of a resource are in one slot. Each node has a round trip of its own for
+// renewals, so that one which does not answer delays no others. Pub/sub messages reach all
+// nodes. Redis's own Redlock, over several independent servers, is not built; docs/choosing.md says why.
 //
 // # Cost
 //
-// Lock and Unlock are a round trip each. A resource's counter stays for ever, about 100
+// Lock and Unlock are a round trip each, on connections of the Leaser's own; see
+// [Config.ShareClient]. A resource's counter stays for ever, about 100
 // bytes of Redis's memory; [Config.Counters] lets many names share some. However many
 // wait in one process for one lock, they ask Redis as often as one does, and
 // all subscriptions of a Leaser share one connection.

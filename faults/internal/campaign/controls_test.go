@@ -102,21 +102,21 @@ func TestRun_findsWhatIsBroken(t *testing.T) {
 			rules:   []checker.Rule{checker.Content},
 		},
 		"a token that is drawn whatever the mark is": {
-			weights: nemesis.Weights{nemesis.RedisDel: 1},
+			weights: nemesis.Weights{nemesis.RedisCut: 1},
 			server:  arena.PlainDraw,
-			habit:   worker.SlowToDraw,
+			habit:   worker.LostBeforeDraw,
 			leased:  true,
 			rules:   []checker.Rule{checker.Stale},
 		},
 		"a lock in Redis without a second look": {
-			weights: nemesis.Weights{nemesis.RedisDel: 1},
+			weights: nemesis.Weights{nemesis.RedisCut: 1},
 			worker:  worker.NoSecondLook,
-			habit:   worker.SlowToDraw,
+			habit:   worker.LostBeforeDraw,
 			leased:  true,
 			rules:   []checker.Rule{checker.Stale},
 		},
 		"a lease that is trusted from the time of the answer on": {
-			weights: nemesis.Weights{nemesis.RedisLate: 1},
+			weights: nemesis.Weights{nemesis.RedisCut: 1},
 			worker:  worker.LateTrust,
 			habit:   worker.Lingering,
 			leased:  true,
@@ -199,7 +199,7 @@ func TestRun_findsNothingInLeases(t *testing.T) {
 	o := options(t, weights)
 	o.Keys, o.Leased, o.Habit = 0, 2, worker.Lingering
 	requireGoodRun(t, o, 16)
-	o.Seed, o.Habit = 2, worker.SlowToDraw
+	o.Seed, o.Habit = 2, worker.LostBeforeDraw
 	requireGoodRun(t, o, 8)
 }
 

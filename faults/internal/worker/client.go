@@ -171,7 +171,7 @@ func (g *grant) ended(err error) {
 // does that has not looked.
 func (g *grant) work(lease *fencing.Lease) {
 	stubborn, times := g.chance(60), 1+g.rand.IntN(4)
-	if g.Habit == SlowToDraw {
+	if g.Habit == LostBeforeDraw {
 		times = 12 // while another may come late with a draw
 	}
 	for range times {

@@ -96,9 +96,9 @@ const (
 	// Persistent goes on writing for a while after each loss, also when that
 	// fails.
 	Persistent Habit = "persistent"
-	// SlowToDraw takes its time between the grant of a lock in Redis and the draw of
-	// its token.
-	SlowToDraw Habit = "slow-to-draw"
+	// LostBeforeDraw has Redis lose some locks between their grant and the draw of a token,
+	// and takes its time for that.
+	LostBeforeDraw Habit = "lost-before-draw"
 	// Lingering keeps the lock when its work is done, for a second or until it is lost.
 	Lingering Habit = "lingering"
 )

@@ -58,29 +58,33 @@ func (p *process) newOver() (err error) {
 		}
 		p.leaser = &naive{client: p.redis, lateTrust: p.Flaw == LateTrust, carelessDel: p.Flaw == CarelessDel}
 	case NoSecondLook:
-		p.leaser = &altered{leaser: p.leaser, alter: func(_ context.Context, h fencing.Hold) fencing.Hold { return unlooked{h} }}
+		p.leaser = &altered{leaser: p.leaser, alter: func(_ context.Context, _ string, h fencing.Hold) fencing.Hold { return unlooked{h} }}
 	default:
 		// it is right
 	}
-	if p.Habit == SlowToDraw {
-		p.leaser = &altered{leaser: p.leaser, alter: func(ctx context.Context, h fencing.Hold) fencing.Hold {
-			if rand.N(2) == 0 {
-				pause(ctx, slowDraw)
-			}
-			return h
-		}}
+	if p.Habit == LostBeforeDraw {
+		p.leaser = &altered{leaser: p.leaser, alter: p.loseSome}
 	}
 	p.over, err = fencing.NewOver(p.leaser, p.pool, &fencing.Config{MaxIdle: maxIdle})
 	return err
 }
 
-// slowDraw is long enough for another to get the lock of a key, and a token.
-const slowDraw = 400 * time.Millisecond
+// loseSome is what [LostBeforeDraw] is. The time is enough for another to get the lock, and a
+// token.
+func (p *process) loseSome(ctx context.Context, resource string, h fencing.Hold) fencing.Hold {
+	if rand.N(3) == 0 {
+		lock := "lease:{" + resource + "}"
+		p.redis.Del(ctx, lock)
+		p.redis.Publish(ctx, lock, "") // wakes who waits
+		pause(ctx, 200*time.Millisecond)
+	}
+	return h
+}
 
 // altered is a leaser whose holds are altered.
 type altered struct {
 	leaser
-	alter func(context.Context, fencing.Hold) fencing.Hold
+	alter func(ctx context.Context, resource string, h fencing.Hold) fencing.Hold
 }
 
 func (a *altered) TryLock(ctx context.Context, resource string) (fencing.Hold, error) {
@@ -88,7 +92,7 @@ func (a *altered) TryLock(ctx context.Context, resource string) (fencing.Hold, e
 	if err != nil {
 		return nil, err
 	}
-	return a.alter(ctx, h), nil
+	return a.alter(ctx, resource, h), nil
 }
 
 func (a *altered) Lock(ctx context.Context, resource string) (fencing.Hold, error) {
@@ -96,7 +100,7 @@ func (a *altered) Lock(ctx context.Context, resource string) (fencing.Hold, erro
 	if err != nil {
 		return nil, err
 	}
-	return a.alter(ctx, h), nil
+	return a.alter(ctx, resource, h), nil
 }
 
 // unlooked is a hold that nobody asks Redis about.

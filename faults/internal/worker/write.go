@@ -26,7 +26,7 @@ func (g *grant) write(lease *fencing.Lease) history.Outcome {
 		w.swap, w.before = false, long
 	case SlowToCommit:
 		w.after = long
-	case NoHabit, Persistent, SlowToDraw, Lingering:
+	case NoHabit, Persistent, LostBeforeDraw, Lingering:
 		// what it has drawn
 	}
 	options := pgx.TxOptions{IsoLevel: g.isolation()}
