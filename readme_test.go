@@ -18,7 +18,7 @@ var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
 func TestReadme_snippetsAreFromExamples(t *testing.T) {
 	t.Parallel()
 	var examples strings.Builder
-	for _, pattern := range []string{"advisory/example_*_test.go", "fencing/example_*_test.go"} {
+	for _, pattern := range []string{"advisory/example_*_test.go", "fencing/example_*_test.go", "redislease/example_*_test.go"} {
 		files, err := filepath.Glob(pattern)
 		require.NoError(t, err)
 		require.NotEmpty(t, files)

@@ -3,6 +3,8 @@
 package redislease_test
 
 import (
+	"fmt"
+	"os"
 	"testing"
 
 	"github.com/pgadvisory/pgadvisory/internal/childproc"
@@ -12,5 +14,9 @@ import (
 
 func TestMain(m *testing.M) {
 	childproc.Main(map[string]childproc.Role{"holder": holder})
+	if err := redistest.ForExamples(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
 	pgtest.Main(m, redistest.Tidy)
 }

@@ -44,14 +44,26 @@ var shared struct {
 // redis.ParseURL. The first call starts it if need be.
 func URL(t testing.TB) string {
 	t.Helper()
-	shared.once.Do(func() {
-		// Not a test's context: the server is not that test's.
-		shared.url, shared.stop, shared.err = Find(context.Background())
-	})
+	shared.once.Do(find)
 	if shared.err != nil {
 		t.Fatal(shared.err)
 	}
 	return shared.url
+}
+
+func find() {
+	// Not a test's context: the server is not that test's.
+	shared.url, shared.stop, shared.err = Find(context.Background())
+}
+
+// ForExamples points REDIS_URL to the shared server, so that a reader can copy the examples
+// of a package. It is for TestMain.
+func ForExamples() error {
+	shared.once.Do(find)
+	if shared.err != nil {
+		return shared.err
+	}
+	return os.Setenv(envURL, shared.url)
 }
 
 // Main is what a package's TestMain consists of, where no test needs PostgreSQL: it runs
