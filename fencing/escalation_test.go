@@ -23,7 +23,8 @@ func TestGuard_callsNothingOfTheWritersWithTheRightsOfTheOwner(t *testing.T) {
 			`CREATE FUNCTION to_text(mood) RETURNS text LANGUAGE plpgsql IMMUTABLE AS $$ BEGIN RETURN mine.spy('cast'); END $$`,
 			`CREATE CAST (mood AS text) WITH FUNCTION to_text(mood)`,
 			`CREATE TEMP TABLE t (k mood)`,
-			`CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION fencing.check_row('k', '')`,
+			`SELECT fencing.make_checker('k')`,
+			`CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION fencing.check_by_8ce4b16b22b58894aa86c421e8759df3('k', '')`,
 			`INSERT INTO t VALUES ('a')`,
 		},
 		"domain of the type": {
@@ -38,7 +39,8 @@ func TestGuard_callsNothingOfTheWritersWithTheRightsOfTheOwner(t *testing.T) {
 			`CREATE FUNCTION to_j(mood) RETURNS json LANGUAGE plpgsql AS $$ BEGIN PERFORM mine.spy('json'); RETURN '1'; END $$`,
 			`CREATE CAST (mood AS json) WITH FUNCTION to_j(mood)`,
 			`CREATE TEMP TABLE t (k mood)`,
-			`CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION fencing.check_row('row_to_json', '')`,
+			`SELECT fencing.make_checker('row_to_json')`,
+			`CREATE TRIGGER x AFTER INSERT ON t FOR EACH ROW EXECUTE FUNCTION fencing.check_by_dfb710b0c64a218018184f3887be240f('row_to_json', '')`,
 			`INSERT INTO t VALUES ('a')`,
 		},
 	} {

@@ -96,7 +96,8 @@ func TestGuardBy_readsNothingButTheRowsOfItsStatement(t *testing.T) {
 		CREATE FUNCTION evil() RETURNS text LANGUAGE plpgsql AS
 			$$ BEGIN INSERT INTO mine.ran VALUES (current_user); RETURN 'a'; END $$;
 		CREATE TABLE orders (tenant text);
-		CREATE TRIGGER t AFTER INSERT ON orders FOR EACH STATEMENT EXECUTE FUNCTION fencing.check_rows('tenant', '');
+		SELECT fencing.make_checker('tenant');
+		CREATE TRIGGER t AFTER INSERT ON orders FOR EACH STATEMENT EXECUTE FUNCTION fencing.check_by_adfb689897b2b5255adcaee72945c791('tenant', '');
 		CREATE TEMP VIEW fencing_new AS SELECT mine.evil() AS tenant`)
 	require.NoError(t, err)
 	for _, sql := range []string{

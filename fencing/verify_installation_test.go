@@ -55,7 +55,7 @@ var installationHarms = map[string]struct {
 	"durability":                 {sql: `DROP TRIGGER make_durable ON fencing.resource`, what: durabilityProblem},
 	"durability in replica mode": {sql: `ALTER TABLE fencing.resource ENABLE TRIGGER make_durable`, what: durabilityProblem},
 	"settings of a function":     {sql: `ALTER FUNCTION fencing.check_statement() RESET ALL`, what: "the function fencing.check_statement() lost its settings"},
-	"search path":                {sql: `ALTER FUNCTION fencing.check_rows() SET search_path = public`, what: "the function fencing.check_rows() lost its settings"},
+	"search path":                {sql: `ALTER FUNCTION fencing.stamp_row() SET search_path = public`, what: "the function fencing.stamp_row() lost its settings"},
 	"rights of a function":       {sql: `ALTER FUNCTION fencing.check_row() SECURITY INVOKER`, what: "the function fencing.check_row() lost its settings"},
 	"limit of a function":        {sql: `ALTER FUNCTION fencing.issue(text) RESET lock_timeout`, what: "the function fencing.issue(text) lost its settings"},
 	"rights of the record":       {sql: `ALTER FUNCTION fencing.record(regclass, text, name, text, boolean) SECURITY INVOKER`, what: "the function fencing.record(regclass,text,name,text,boolean) lost its settings"},

@@ -488,14 +488,15 @@ AS $$
         FROM pg_proc p LEFT JOIN (VALUES
             ('issue', 'granted'), ('issue_after', 'granted'), ('stamp', 'granted'),
             ('rebase', 'nobody'), ('choose_epoch_source', 'nobody'), ('issue_first', 'nobody'), ('token_of_new_epoch', 'nobody'), ('next_token', 'nobody'),
-            ('share_writing', 'nobody'), ('check_write', 'nobody'), ('check_values', 'nobody'),
-            ('check_statement', 'everybody'), ('check_rows', 'everybody'), ('check_row', 'everybody'), ('refuse_truncate', 'everybody'), ('stamp_row', 'everybody'),
+            ('share_writing', 'nobody'), ('check_write', 'nobody'), ('is_current', 'nobody'), ('check_values', 'nobody'), ('refuse_shadows', 'nobody'), ('refuse_column', 'nobody'),
+            ('check_statement', 'everybody'), ('check_by_', 'everybody'), ('check_row', 'everybody'),
+            ('checker', 'everybody'), ('checker_body', 'everybody'), ('checkers', 'everybody'), ('make_checker', 'everybody'), ('refuse_truncate', 'everybody'), ('stamp_row', 'everybody'),
             ('version', 'everybody'), ('epoch', 'everybody'), ('chosen_epoch', 'everybody'), ('epoch_source', 'everybody'), ('notes', 'everybody'),
             ('system_identifier', 'everybody'), ('make_durable', 'everybody'), ('stamped', 'everybody'), ('verify', 'everybody'), ('guard', 'everybody'), ('guard_by', 'everybody'), ('unguard', 'everybody'),
             ('start', 'everybody'), ('complete', 'everybody'), ('record', 'everybody'), ('wanted', 'everybody'), ('compare', 'everybody'),
             ('faults', 'everybody'), ('family', 'everybody'), ('triggers', 'everybody'), ('arguments', 'everybody'), ('unfit', 'everybody'),
             ('objects', 'everybody'), ('privilege_faults', 'everybody'), ('installation_faults', 'everybody'), ('present', 'everybody'),
-            ('installed', 'everybody'), ('tags', 'everybody')) f (name, may) ON f.name = p.proname
+            ('installed', 'everybody'), ('tags', 'everybody')) f (name, may) ON f.name = CASE WHEN p.proname ~ '^check_by_[0-9a-f]{32}$' THEN 'check_by_' ELSE p.proname END
         WHERE p.pronamespace = 'fencing'::regnamespace
 $$;
 -- +goose StatementEnd

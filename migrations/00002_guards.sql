@@ -158,24 +158,48 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
+-- Whether fencing.check_write allows a write for the resource, in most cases for less.
+-- The lock is that of fencing.share_writing.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.is_current(resource text) RETURNS boolean
+LANGUAGE plpgsql VOLATILE
+AS $$
+DECLARE
+    resource_name text COLLATE "C" := resource;
+    -- As fencing.stamped has it.
+    token         bigint := nullif(split_part(split_part(left(split_part(current_setting('fencing.stamps', true), E'\n' || to_json(resource) || ':', 2), 20), ',', 1), '}', 1), '');
+    locked        boolean; -- an assignment costs less than PERFORM
+BEGIN
+    IF token IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
+        BEGIN
+            locked := pg_advisory_xact_lock_shared(hashtextextended(resource_name, 1)) IS NULL;
+            PERFORM FROM ONLY fencing.resource r WHERE r.name = resource_name AND r.mark = token AND r.epoch = fencing.chosen_epoch();
+            RETURN found;
+        EXCEPTION WHEN feature_not_supported OR object_not_in_prerequisite_state OR insufficient_privilege OR undefined_function THEN
+            NULL; -- the epoch has another source by now
+        END;
+    END IF;
+    RETURN false;
+END $$;
+-- +goose StatementEnd
+
+-- It is paid for by every statement, so it has what fencing.is_current has, without the
+-- call.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.check_statement() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
 DECLARE
-    -- As fencing.stamped has it.
-    token text := split_part(split_part(left(split_part(current_setting('fencing.stamps', true), E'\n' || to_json(tg_argv[0]) || ':', 2), 20), ',', 1), '}', 1);
-    locked boolean; -- an assignment costs less than PERFORM
+    resource_name text COLLATE "C" := tg_argv[0];
+    token         bigint := nullif(split_part(split_part(left(split_part(current_setting('fencing.stamps', true), E'\n' || to_json(tg_argv[0]) || ':', 2), 20), ',', 1), '}', 1), '');
+    locked        boolean;
 BEGIN
-    -- What fencing.check_write allows is allowed here in most cases, for less: it
-    -- is paid for by every statement. The lock is that of fencing.share_writing.
-    IF token <> '' AND current_setting('transaction_isolation') = 'read committed' THEN
+    IF token IS NOT NULL AND current_setting('transaction_isolation') = 'read committed' THEN
         BEGIN
-            locked := pg_advisory_xact_lock_shared(hashtextextended(tg_argv[0] COLLATE "C", 1)) IS NULL;
-            IF EXISTS (SELECT FROM ONLY fencing.resource r
-                WHERE r.name = tg_argv[0] COLLATE "C" AND r.mark = token::bigint AND r.epoch = fencing.chosen_epoch())
-            THEN
+            locked := pg_advisory_xact_lock_shared(hashtextextended(resource_name, 1)) IS NULL;
+            PERFORM FROM ONLY fencing.resource r WHERE r.name = resource_name AND r.mark = token AND r.epoch = fencing.chosen_epoch();
+            IF found THEN
                 RETURN NULL;
             END IF;
         EXCEPTION WHEN feature_not_supported OR object_not_in_prerequisite_state OR insufficient_privilege OR undefined_function THEN
@@ -187,73 +211,20 @@ BEGIN
 END $$;
 -- +goose StatementEnd
 
--- SQL for the text of a column's value, of which $1 is the row, or the column is
--- in scope. It must call nothing but PostgreSQL's own functions, because it runs
--- with the rights of the trigger functions: so it is no cast, which can be
--- somebody's function, and what is no column could be one.
--- +goose StatementBegin
-CREATE FUNCTION fencing.text_of(target regclass, by_column text, of_row text) RETURNS text
-LANGUAGE plpgsql STABLE
-AS $$
-BEGIN
-    IF NOT EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = target AND a.attname = by_column AND a.attnum > 0 AND NOT a.attisdropped) THEN
-        RAISE EXCEPTION '% has no column %', target, quote_ident(by_column) USING
-            ERRCODE = '42703',
-            HINT = format('It is guarded by that column. Give it its name back, or SELECT fencing.unguard(%L) and guard the table by another.', target);
-    END IF;
-    IF EXISTS (SELECT FROM pg_attribute a WHERE a.attrelid = target AND a.attname = by_column AND a.atttypid = 'text'::regtype) THEN
-        RETURN format('(%s%I COLLATE "C")', of_row, by_column); -- much the same, and sooner
-    END IF;
-    RETURN format('(CASE WHEN %1$s%2$I IS NOT NULL THEN format(''%%s'', %1$s%2$I) END COLLATE "C")', of_row, by_column);
-END $$;
--- +goose StatementEnd
-
--- Where a column names the resource: after the statement, for the resources among
--- its rows.
--- +goose StatementBegin
-CREATE FUNCTION fencing.check_rows() RETURNS trigger
-LANGUAGE plpgsql VOLATILE SECURITY DEFINER
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    named text := fencing.text_of(tg_relid, tg_argv[0], '') || ' AS value';
-    rows  text := CASE tg_op
-        WHEN 'INSERT' THEN format('SELECT DISTINCT %s FROM fencing_new', named)
-        WHEN 'DELETE' THEN format('SELECT DISTINCT %s FROM fencing_old', named)
-        ELSE format('SELECT %1$s FROM fencing_old UNION SELECT %1$s FROM fencing_new', named) END;
-    names text[];
-BEGIN
-    -- Of a trigger without transition tables, a view of the session's own would
-    -- be read in their place, with the rights of this function.
-    IF to_regclass('pg_temp.fencing_old') IS NOT NULL OR to_regclass('pg_temp.fencing_new') IS NOT NULL THEN
-        RAISE EXCEPTION '% on %.% refused: the session has a temporary fencing_old or fencing_new', tg_op, quote_ident(tg_table_schema), quote_ident(tg_table_name) USING
-            ERRCODE = '42710',
-            HINT = 'Drop it, or give it another name.';
-    END IF;
-    EXECUTE format('SELECT array_agg(v.value ORDER BY v.value) FROM (%s) v', rows) INTO names;
-    IF names IS NOT NULL THEN
-        PERFORM fencing.check_values(names, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
-    END IF;
-    RETURN NULL;
-END $$;
--- +goose StatementEnd
-
--- Checks the resources that values of a column name; they are different, in order,
--- and may be NULL for none. What fencing.check_write allows is allowed here in most
--- cases, for all of them at once.
+-- Checks the resources that values of a column name; a value may be NULL for none. What
+-- fencing.check_write allows is allowed here in most cases, for all of them at once.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.check_values(vals text[], by_column text, prefix text, operation text, table_schema name, table_name name) RETURNS void
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
-    resources text[];
+    -- In order, so that who waits for one keeps nobody waiting for an earlier one.
+    resources text[] := ARRAY(SELECT DISTINCT (prefix || v.value) COLLATE "C" AS name FROM unnest(vals) AS v (value) WHERE prefix || v.value <> '' ORDER BY name);
     written   text := current_setting('fencing.stamps', true);
     stamps    jsonb := nullif(written, '')::jsonb;
     resource  text;
     is_passed boolean := false;
 BEGIN
-    resources := ARRAY(SELECT prefix || v.value FROM unnest(vals) WITH ORDINALITY AS v (value, number)
-        WHERE prefix || v.value <> '' ORDER BY v.number);
     -- Not with a lock for each name of an import that is not stamped at all.
     IF current_setting('transaction_isolation') = 'read committed'
         AND NOT EXISTS (SELECT FROM unnest(resources) AS n (name) WHERE stamps ->> n.name IS NULL)
@@ -276,7 +247,7 @@ BEGIN
             PERFORM fencing.check_write(resource, operation, table_schema, table_name);
         END LOOP;
     END IF;
-    IF cardinality(resources) < cardinality(vals) AND NOT fencing.is_applied() THEN
+    IF EXISTS (SELECT FROM unnest(vals) AS v (value) WHERE (prefix || v.value <> '') IS NOT TRUE) AND NOT fencing.is_applied() THEN
         RAISE EXCEPTION '% on %.% refused: a row names no resource', operation, quote_ident(table_schema), quote_ident(table_name) USING
             ERRCODE = 'LF002', SCHEMA = table_schema, TABLE = table_name, COLUMN = by_column,
             HINT = format('Give %I a value: it names the resource whose holder may write the row.', by_column);
@@ -285,36 +256,175 @@ END $$;
 -- +goose StatementEnd
 
 -- Checks one row. A partition that is attached later has no statement triggers
--- yet, but it gets its row triggers from the table that it is attached to. And of
--- a row that MERGE moves to another partition no transition table tells.
+-- yet, but it gets its row triggers from the table that it is attached to.
 -- +goose StatementBegin
 CREATE FUNCTION fencing.check_row() RETURNS trigger
 LANGUAGE plpgsql VOLATILE SECURITY DEFINER
 SET search_path = pg_catalog, pg_temp
 AS $$
-DECLARE
-    vals   text[] := '{}';
-    value  text;
-    of_row text;
 BEGIN
-    IF tg_nargs = 1 THEN
-        PERFORM fencing.check_write(tg_argv[0], tg_op, tg_table_schema, tg_table_name);
-        RETURN NULL;
+    PERFORM fencing.check_write(tg_argv[0], tg_op, tg_table_schema, tg_table_name);
+    RETURN NULL;
+END $$;
+-- +goose StatementEnd
+
+-- A column names the resource: its checker takes the values of the rows of a statement,
+-- or of one row. There is one for each name of a column, since SQL that is put together
+-- for each statement costs ten times as much as the check. All tables with a column of
+-- that name share it; PL/pgSQL plans it for each trigger, and anew after each change to
+-- the table. fencing.guard_by makes it where it is missing. What is not used any more
+-- stays, and is in nobody's way.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.checker(by_column text) RETURNS name
+LANGUAGE sql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+    SELECT ('check_by_' || md5(by_column))::name
+$$;
+-- +goose StatementEnd
+
+-- The body of a checker. It runs with the rights of the schema's owner, so that it calls
+-- nothing but PostgreSQL's own functions, whatever becomes of the column. A value is no
+-- cast to text, which could be somebody's function. The column has no table before it,
+-- since what is no column any more would be taken for a function of the row, unless a
+-- variable or a table has its name. And only where it is a text are its values told
+-- apart as they are: equal values of other types may be different texts.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.checker_body(by_column text) RETURNS text
+LANGUAGE plpgsql IMMUTABLE
+SET search_path = pg_catalog, pg_temp
+AS $$
+DECLARE
+    quoted text := '"' || replace(by_column, '"', '""') || '"';
+    of_row text := $body$CASE WHEN %1$s IS NOT NULL THEN format('%%s', %1$s) END$body$;
+    values text := '';
+    side   text;
+    ref    text;
+BEGIN
+    FOREACH side IN ARRAY ARRAY['old', 'new'] LOOP
+        ref := CASE WHEN by_column ~ '^(tg_.*|old|new|found|sqlstate|sqlerrm|fencing_.*)$' THEN 'fencing_' || side || '.' ELSE '' END || quoted;
+        values := values || format($body$
+            IF tg_op <> %1$L THEN
+                fencing_rows := ARRAY(SELECT %3$s FROM fencing_%2$s LIMIT 2);
+                IF cardinality(fencing_rows) > 1 THEN
+                    IF pg_typeof((SELECT %4$s FROM fencing_%2$s LIMIT 1)) IN ('text'::regtype, 'varchar'::regtype) THEN
+                        fencing_rows := ARRAY(SELECT %5$s FROM (SELECT DISTINCT %4$s COLLATE "C" AS value FROM fencing_%2$s) d);
+                    ELSE
+                        fencing_rows := ARRAY(SELECT DISTINCT %3$s COLLATE "C" FROM fencing_%2$s);
+                    END IF;
+                END IF;
+                fencing_values := fencing_values || fencing_rows;
+            END IF;$body$,
+            CASE side WHEN 'old' THEN 'INSERT' ELSE 'DELETE' END, side, format(of_row, ref), ref, format(of_row, 'd.value'));
+    END LOOP;
+    RETURN format($body$
+#variable_conflict use_column
+DECLARE
+    fencing_values text[] := '{}';
+    fencing_rows   text[];
+BEGIN
+    BEGIN
+        IF tg_level = 'ROW' THEN
+            IF tg_op <> 'INSERT' THEN
+                fencing_values := fencing_values || %1$s;
+            END IF;
+            IF tg_op <> 'DELETE' THEN
+                fencing_values := fencing_values || %2$s;
+            END IF;
+        ELSE
+            IF pg_my_temp_schema() <> 0 THEN
+                PERFORM fencing.refuse_shadows(tg_op, tg_table_schema, tg_table_name);
+            END IF;%3$s
+        END IF;
+    EXCEPTION WHEN undefined_column THEN
+        PERFORM fencing.refuse_column(tg_relid, tg_argv[0]);
+    END;
+    IF cardinality(fencing_values) > 0 AND ((cardinality(fencing_values) = 1
+        OR cardinality(fencing_values) = 2 AND fencing_values[1] COLLATE "C" = fencing_values[2])
+        AND fencing.is_current(tg_argv[1] || fencing_values[1])) IS NOT TRUE
+    THEN
+        PERFORM fencing.check_values(fencing_values, tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
     END IF;
-    of_row := 'SELECT ' || fencing.text_of(tg_relid, tg_argv[0], '($1).');
-    IF tg_op <> 'INSERT' THEN
-        EXECUTE of_row USING old INTO value;
-        vals := ARRAY[value];
-    END IF;
-    IF tg_op <> 'DELETE' THEN
-        EXECUTE of_row USING new INTO value;
-        vals := vals || value;
-    END IF;
-    PERFORM fencing.check_values(ARRAY(SELECT DISTINCT v.value COLLATE "C" FROM unnest(vals) AS v (value) ORDER BY 1), tg_argv[0], tg_argv[1], tg_op, tg_table_schema, tg_table_name);
     IF tg_when = 'BEFORE' THEN
         RETURN new;
     END IF;
     RETURN NULL;
+END
+$body$, format(of_row, 'old.' || quoted), format(of_row, 'new.' || quoted), values);
+END $$;
+-- +goose StatementEnd
+
+-- Of a trigger without transition tables, a view of the session's own would be read in
+-- their place, with the rights of the checker.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.refuse_shadows(operation text, table_schema name, table_name name) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    IF to_regclass('pg_temp.fencing_old') IS NOT NULL OR to_regclass('pg_temp.fencing_new') IS NOT NULL THEN
+        RAISE EXCEPTION '% on %.% refused: the session has a temporary fencing_old or fencing_new', operation, quote_ident(table_schema), quote_ident(table_name) USING
+            ERRCODE = '42710',
+            HINT = 'Drop it, or give it another name.';
+    END IF;
+END $$;
+-- +goose StatementEnd
+
+-- +goose StatementBegin
+CREATE FUNCTION fencing.refuse_column(target regclass, by_column text) RETURNS void
+LANGUAGE plpgsql VOLATILE
+AS $$
+BEGIN
+    RAISE EXCEPTION '% has no column %', target, quote_ident(by_column) USING
+        ERRCODE = '42703',
+        HINT = format('It is guarded by that column. Give it its name back, or SELECT fencing.unguard(%L) and guard the table by another.', target);
+END $$;
+-- +goose StatementEnd
+
+-- Which functions are checkers, or have the name of one, and whether they are as
+-- fencing.make_checker makes them. The column is read from the body, of which the rest
+-- has to be right.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.checkers() RETURNS TABLE (object oid, name text, by_column text, is_whole boolean)
+LANGUAGE sql STABLE ROWS 5
+SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off
+AS $$
+    SELECT p.oid, p.oid::regprocedure::text, c.by_column,
+        coalesce(p.proname = fencing.checker(c.by_column) AND p.prosrc = fencing.checker_body(c.by_column), false)
+            AND l.lanname = 'plpgsql' AND p.prokind = 'f' AND p.prosecdef AND p.provolatile = 'v' AND NOT p.proisstrict AND NOT p.proretset
+            AND p.prorettype = 'trigger'::regtype AND coalesce(array_to_string(p.proconfig, ' '), '') IN ('search_path=pg_catalog, pg_temp', 'search_path="pg_catalog", "pg_temp"')
+        FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang,
+        LATERAL (SELECT replace(substring(p.prosrc FROM 'WHEN old\."((?:[^"]|"")+)" IS NOT NULL'), '""', '"')) c (by_column)
+        WHERE p.pronamespace = 'fencing'::regnamespace AND p.proname ~ '^check_by_[0-9a-f]{32}$' AND p.pronargs = 0
+$$;
+-- +goose StatementEnd
+
+-- Makes the checker of a column, or mends it: whoever owns a table may not create
+-- anything in this schema.
+-- +goose StatementBegin
+CREATE FUNCTION fencing.make_checker(by_column name) RETURNS void
+LANGUAGE plpgsql VOLATILE SECURITY DEFINER
+SET search_path = pg_catalog, pg_temp
+SET quote_all_identifiers = off
+AS $$
+DECLARE
+    signature text := format('fencing.%I()', fencing.checker(by_column));
+    role      text;
+BEGIN
+    IF EXISTS (SELECT FROM fencing.checkers() c WHERE c.by_column = make_checker.by_column AND c.is_whole) THEN
+        RETURN;
+    END IF;
+    EXECUTE format('CREATE OR REPLACE FUNCTION %s RETURNS trigger LANGUAGE plpgsql VOLATILE CALLED ON NULL INPUT SECURITY DEFINER SET search_path = pg_catalog, pg_temp AS %L',
+        signature, fencing.checker_body(by_column));
+    -- Whatever default privileges say.
+    FOR role IN SELECT DISTINCT e.grantee::regrole::text FROM pg_proc p, aclexplode(p.proacl) e
+        WHERE p.oid = signature::regprocedure AND e.grantee NOT IN (0, p.proowner)
+    LOOP
+        EXECUTE format('REVOKE ALL ON FUNCTION %s FROM %s CASCADE', signature, role);
+    END LOOP;
+    EXECUTE format('GRANT EXECUTE ON FUNCTION %s TO PUBLIC', signature);
+EXCEPTION WHEN unique_violation THEN
+    NULL; -- another session has made it
 END $$;
 -- +goose StatementEnd
 
@@ -414,8 +524,8 @@ AS $$
 #variable_conflict use_column
 BEGIN
     RETURN QUERY
-    WITH argument (list) AS (
-        SELECT string_agg('''' || replace(a.text, '''', '''''') || '''', ', ' ORDER BY a.number)
+    WITH argument (checker, list) AS (
+        SELECT quote_ident(CASE WHEN by_column IS NULL THEN 'check_row' ELSE fencing.checker(by_column) END), string_agg('''' || replace(a.text, '''', '''''') || '''', ', ' ORDER BY a.number)
             FROM unnest(CASE WHEN by_column IS NULL THEN ARRAY[resource] ELSE ARRAY[by_column::text, prefix] END)
             WITH ORDINALITY AS a (text, number)
     ), member AS (
@@ -445,7 +555,7 @@ BEGIN
             FROM member, argument WHERE by_column IS NULL
         UNION ALL
         SELECT oid, depth, false, 'fencing_guard_' || lower(t.event), 'A', 'AFTER ' || t.event,
-            'REFERENCING ' || t.rows || ' FOR EACH STATEMENT EXECUTE FUNCTION fencing.check_rows(' || list || ')'
+            'REFERENCING ' || t.rows || ' FOR EACH STATEMENT EXECUTE FUNCTION fencing.' || checker || '(' || list || ')'
             FROM member, argument, (VALUES
                 ('INSERT', 'NEW TABLE AS fencing_new'),
                 ('UPDATE', 'OLD TABLE AS fencing_old NEW TABLE AS fencing_new'),
@@ -458,15 +568,15 @@ BEGIN
         UNION ALL
         SELECT oid, depth, is_partition, 'fencing_guard_row',
             CASE WHEN is_leaf AND NOT each_row THEN 'D' WHEN is_leaf OR depth % 2 = 0 THEN 'A' ELSE 'O' END,
-            'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
+            'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.' || checker || '(' || list || ')'
             FROM member, argument, watch WHERE is_partition OR NOT is_leaf
         UNION ALL
         SELECT oid, depth, depth > 1, 'fencing_guard_row_replica', CASE WHEN is_leaf OR depth % 2 = 0 THEN 'D' ELSE 'R' END,
-            'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.check_row(' || list || ')'
+            'AFTER INSERT OR DELETE OR UPDATE', 'FOR EACH ROW EXECUTE FUNCTION fencing.' || checker || '(' || list || ')'
             FROM member, argument WHERE is_partition AND depth > 0 AND (depth > 1 OR NOT is_leaf)
         UNION ALL
         SELECT oid, depth, is_partition, 'zz_fencing_move', 'A', 'BEFORE UPDATE',
-            'FOR EACH ROW WHEN (record_image_ne(ROW(' || keys.old || '), ROW(' || keys.new || '))) EXECUTE FUNCTION fencing.check_row(' || argument.list || ')'
+            'FOR EACH ROW WHEN (record_image_ne(ROW(' || keys.old || '), ROW(' || keys.new || '))) EXECUTE FUNCTION fencing.' || argument.checker || '(' || argument.list || ')'
             FROM member, argument, keys WHERE by_column IS NOT NULL AND keys.old IS NOT NULL AND (is_partition OR NOT is_leaf)
         UNION ALL
         SELECT oid, depth, is_partition, 'zz_fencing_token', 'A', 'BEFORE INSERT OR UPDATE',
@@ -474,7 +584,7 @@ BEGIN
             FROM member, argument WHERE is_stamped
         UNION ALL
         SELECT oid, depth, false, 'fencing_unguard_first', 'A', 'AFTER DELETE',
-            'REFERENCING OLD TABLE AS fencing_old FOR EACH ROW WHEN (false) EXECUTE FUNCTION fencing.check_row(' || list || ')'
+            'REFERENCING OLD TABLE AS fencing_old FOR EACH ROW WHEN (false) EXECUTE FUNCTION fencing.' || checker || '(' || list || ')'
             FROM member, argument WHERE is_root AND is_leaf
     )
     SELECT w.oid, w.depth, w.cloned, w.name::name, w.state::"char",
@@ -645,6 +755,9 @@ DECLARE
     w           record;
 BEGIN
     EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', target);
+    IF by_column IS NOT NULL THEN
+        PERFORM fencing.make_checker(by_column);
+    END IF;
     -- Somebody else may have guarded it meanwhile.
     is_recorded := EXISTS (SELECT FROM fencing.guarded g WHERE g.target = complete.target
         AND (g.resource, g.by_column, g.prefix) IS NOT DISTINCT FROM (complete.resource, complete.by_column, complete.prefix));
@@ -890,7 +1003,7 @@ AS $$
             || (SELECT array_agg(CASE o.setting WHEN 'search_path="pg_catalog", "pg_temp"' THEN 'search_path=pg_catalog, pg_temp' ELSE o.setting END
                 ORDER BY o.setting COLLATE "C") FROM unnest(p.proconfig) o (setting))
         FROM pg_proc p JOIN pg_language l ON l.oid = p.prolang JOIN fencing.objects() a ON a.class = 'pg_proc'::regclass AND a.object = p.oid
-        WHERE p.proname <> 'installed'
+        WHERE p.proname <> 'installed' AND NOT EXISTS (SELECT FROM fencing.checkers() c WHERE c.object = p.oid)
     UNION ALL
     SELECT 'table', c.oid::regclass::text, NULL,
         md5((SELECT string_agg(concat_ws(' ', a.attname, format_type(a.atttypid, a.atttypmod), a.attnotnull::text, a.atthasdef::text, a.attcollation::regcollation::text), ', ' ORDER BY a.attname)
@@ -941,6 +1054,13 @@ AS $$
         FROM was w FULL JOIN is_now i ON i.kind = w.kind AND i.name = w.name
         -- A table more is in nobody's way.
         WHERE w.body IS DISTINCT FROM i.body AND NOT (w.name IS NULL AND i.kind = 'table')
+    UNION ALL
+    SELECT format('the function %s is not the one that fencing.guard_by makes', c.name), coalesce(g.fix, format('DROP FUNCTION %s', c.name))
+        FROM fencing.checkers() c LEFT JOIN LATERAL (
+            SELECT format('SELECT fencing.make_checker(%L)', g.by_column) FROM fencing.guarded g
+            WHERE c.name = format('fencing.%s()', fencing.checker(g.by_column)) LIMIT 1
+        ) g (fix) ON true
+        WHERE NOT c.is_whole
     UNION ALL
     SELECT format('the function %s lost its settings', w.name),
         format('ALTER FUNCTION %1$s RESET ALL; ALTER FUNCTION %1$s %2$s', i.spelled, w.settings[1])
@@ -1236,8 +1356,9 @@ BEGIN
            'fencing.grant_to(regrole)'::regprocedure, 'fencing.revoke_from(regrole)'::regprocedure,
            'fencing.is_applied()'::regprocedure, 'fencing.may_know()'::regprocedure, 'fencing.share_writing(text[])'::regprocedure,
            'fencing.check_write(text, text, name, name)'::regprocedure, 'fencing.check_values(text[], text, text, text, name, name)'::regprocedure,
-           'fencing.check_statement()'::regprocedure, 'fencing.check_rows()'::regprocedure, 'fencing.check_row()'::regprocedure,
-           'fencing.text_of(regclass, text, text)'::regprocedure, 'fencing.unfit(regclass, name)'::regprocedure, 'fencing.refuse_truncate()'::regprocedure, 'fencing.stamp_row()'::regprocedure,
+           'fencing.is_current(text)'::regprocedure, 'fencing.check_statement()'::regprocedure, 'fencing.check_row()'::regprocedure,
+           'fencing.checker(text)'::regprocedure, 'fencing.checker_body(text)'::regprocedure, 'fencing.checkers()'::regprocedure, 'fencing.make_checker(name)'::regprocedure,
+           'fencing.refuse_shadows(text, name, name)'::regprocedure, 'fencing.refuse_column(regclass, text)'::regprocedure, 'fencing.unfit(regclass, name)'::regprocedure, 'fencing.refuse_truncate()'::regprocedure, 'fencing.stamp_row()'::regprocedure,
            'fencing.wanted(regclass, text, name, text)'::regprocedure, 'fencing.family(regclass)'::regprocedure,
            'fencing.objects()'::regprocedure, 'fencing.privilege_faults()'::regprocedure, 'fencing.installation_faults()'::regprocedure,
            'fencing.present()'::regprocedure, 'fencing.installed()'::regprocedure, 'fencing.tags()'::regprocedure, 'fencing.arguments(oid)'::regprocedure,
@@ -1246,7 +1367,8 @@ BEGIN
            'fencing.complete(regclass, text, name, text)'::regprocedure, 'fencing.record(regclass, text, name, text, boolean)'::regprocedure,
            'fencing.start(regclass, text, name, text)'::regprocedure, 'fencing.guard(regclass, text)'::regprocedure,
            'fencing.guard_by(regclass, name, text)'::regprocedure, 'fencing.unguard(regclass)'::regprocedure,
-           'fencing.verify()'::regprocedure, 'fencing.on_ddl()'::regprocedure));
+           'fencing.verify()'::regprocedure, 'fencing.on_ddl()'::regprocedure))
+       AND NOT (d.classid = 'pg_proc'::regclass AND d.objid IN (SELECT c.object FROM fencing.checkers() c));
     IF others IS NOT NULL THEN
         RAISE EXCEPTION 'fencing can''t be removed: its schema also holds %', others USING
             ERRCODE = '2BP01',
@@ -1262,6 +1384,16 @@ BEGIN
     EXCEPTION WHEN SQLSTATE 'LF000' THEN
         NULL; -- no, and all of it is there again
     END;
+END $$;
+-- +goose StatementEnd
+-- +goose StatementBegin
+DO $$
+DECLARE
+    checker text;
+BEGIN
+    FOR checker IN SELECT c.name FROM fencing.checkers() c LOOP
+        EXECUTE format('DROP FUNCTION %s', checker);
+    END LOOP;
 END $$;
 -- +goose StatementEnd
 DROP FUNCTION fencing.on_ddl();
@@ -1285,10 +1417,15 @@ DROP FUNCTION fencing.wanted(regclass, text, name, text);
 DROP FUNCTION fencing.family(regclass);
 DROP FUNCTION fencing.stamp_row();
 DROP FUNCTION fencing.refuse_truncate();
+DROP FUNCTION fencing.make_checker(name);
+DROP FUNCTION fencing.checkers();
+DROP FUNCTION fencing.refuse_column(regclass, text);
+DROP FUNCTION fencing.refuse_shadows(text, name, name);
+DROP FUNCTION fencing.checker_body(text);
+DROP FUNCTION fencing.checker(text);
 DROP FUNCTION fencing.check_row();
-DROP FUNCTION fencing.check_rows();
-DROP FUNCTION fencing.text_of(regclass, text, text);
 DROP FUNCTION fencing.check_statement();
+DROP FUNCTION fencing.is_current(text);
 DROP FUNCTION fencing.check_values(text[], text, text, text, name, name);
 DROP FUNCTION fencing.check_write(text, text, name, name);
 DROP FUNCTION fencing.share_writing(text[]);

@@ -48,6 +48,7 @@ const (
 	statementFunction = "fencing.check_statement()"
 	rowsFunction      = "fencing.check_values(text[], text, text, text, name, name)"
 	shareFunction     = "fencing.share_writing(text[])"
+	currentFunction   = "fencing.is_current(text)"
 	issueFunction     = "fencing.issue(text)"
 	afterFunction     = "fencing.issue_after(text, bigint)"
 	firstFunction     = "fencing.issue_first(text, text)"
@@ -65,6 +66,7 @@ var flaws = map[Flaw][]edit{
 	PlainCheck: {
 		{shareFunction, regexp.MustCompile(`(?s)PERFORM pg_advisory_xact_lock_shared\(.*?;`), `NULL;`},
 		{statementFunction, regexp.MustCompile(`pg_advisory_xact_lock_shared\(.*\) IS NULL;`), `NULL;`},
+		{currentFunction, regexp.MustCompile(`pg_advisory_xact_lock_shared\(.*\) IS NULL;`), `NULL;`},
 	},
 	SnapshotCheck: {
 		{checkFunction, regexp.MustCompile(` FOR SHARE;`), `;`},
@@ -72,6 +74,7 @@ var flaws = map[Flaw][]edit{
 	Unpromoted: {
 		{checkFunction, regexp.MustCompile(`token = last\.mark AND last\.epoch = now_epoch`), `token = last.mark`},
 		{statementFunction, regexp.MustCompile(`AND r\.epoch = fencing\.chosen_epoch\(\)`), ``},
+		{currentFunction, regexp.MustCompile(`AND r\.epoch = fencing\.chosen_epoch\(\)`), ``},
 		{rowsFunction, regexp.MustCompile(`AND r\.epoch = fencing\.chosen_epoch\(\)`), ``},
 	},
 	LateMark: {
