@@ -35,6 +35,17 @@ func TestGuard_callsNothingOfTheWritersWithTheRightsOfTheOwner(t *testing.T) {
 			`SELECT fencing.guard_by('t', 'k')`,
 			`INSERT INTO t VALUES ('a')`,
 		},
+		"another type later, of which there are casts to texts": {
+			`CREATE DOMAIN word AS text`,
+			`CREATE TABLE t (k text, v int)`,
+			`SELECT fencing.guard_by('t', 'k')`,
+			`CREATE FUNCTION to_text(word[]) RETURNS text LANGUAGE plpgsql AS $$ BEGIN RETURN mine.spy('cast'); END $$`,
+			`CREATE FUNCTION to_texts(word[]) RETURNS text[] LANGUAGE plpgsql AS $$ BEGIN RETURN ARRAY[mine.spy('casts')]; END $$`,
+			`CREATE CAST (word[] AS text) WITH FUNCTION to_text(word[]) AS IMPLICIT`,
+			`CREATE CAST (word[] AS text[]) WITH FUNCTION to_texts(word[]) AS IMPLICIT`,
+			`ALTER TABLE t ALTER k TYPE word[] USING ARRAY[k::word]`,
+			`INSERT INTO t VALUES ('{a}', 1), ('{x}', 2), ('{a}', 2)`,
+		},
 		"function that looks like a column": {
 			`CREATE FUNCTION to_j(mood) RETURNS json LANGUAGE plpgsql AS $$ BEGIN PERFORM mine.spy('json'); RETURN '1'; END $$`,
 			`CREATE CAST (mood AS json) WITH FUNCTION to_j(mood)`,
