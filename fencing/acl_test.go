@@ -130,7 +130,7 @@ func TestDump_withoutPrivileges(t *testing.T) {
 	pool := p.copy.as(t, role)
 	report, err := fencing.Verify(t.Context(), pool)
 	require.NoError(t, err)
-	require.Len(t, report.Problems, 18, "%+v", report.Problems) // fourteen functions, three tables and the sequence
+	require.Len(t, report.Problems, 17, "%+v", report.Problems) // thirteen functions, three tables and the sequence
 	lease := p.copy.lock(t, newFencer(t, pool, nil, nil), "nightly")
 	require.Positive(t, lease.Token())
 

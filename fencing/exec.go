@@ -122,10 +122,15 @@ func (l *Lease) stampByFunction() *pgx.QueuedQuery {
 // stampBySetting does what fencing.stamp does. A transaction that ends with its round trip
 // needs no limit on how long it may sit idle.
 func (l *Lease) stampBySetting() *pgx.QueuedQuery {
+	return &pgx.QueuedQuery{SQL: stampSettingSQL, Arguments: []any{l.stampJSON()}}
+}
+
+// stampJSON is the stamp as fencing.stamp writes it.
+func (l *Lease) stampJSON() string {
 	var stamp strings.Builder
 	stamp.WriteString("{\n")
 	encoder := json.NewEncoder(&stamp)
 	encoder.SetEscapeHTML(false)
 	_ = encoder.Encode(l.resource) // a string; it ends with a newline, which is space in JSON
-	return &pgx.QueuedQuery{SQL: stampSettingSQL, Arguments: []any{strings.TrimSuffix(stamp.String(), "\n") + fmt.Sprintf(":%d}", l.Token())}}
+	return strings.TrimSuffix(stamp.String(), "\n") + fmt.Sprintf(":%d}", l.Token())
 }

@@ -3,7 +3,6 @@ package fencing
 import (
 	"context"
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -21,13 +20,22 @@ type Beginner interface {
 // or fn fails, or fn panics, it rolls back. It returns the first error, translated: a
 // refused write matches [ErrStale], [ErrUnstamped] or [ErrUnknownToken].
 //
-// Where db is a pool or a connection of pgx, begin and stamp are one round trip. The
-// second time on a connection there is one more, to prepare a statement where pgx
-// prepares statements. It stays there, and the connection is not asked anew whether
-// fencing is installed and may be used. If it is gone, as it can be behind a pooler
-// that lends connections for a transaction, that is found out once for each
-// connection, by an error that the server logs. Where db is a Beginner of your own,
-// for example one that sets the isolation level, the stamp is a round trip.
+// Where db is a pool or a connection of pgx, BEGIN and stamp travel with the first
+// statement of fn, by Exec, Query, QueryRow or SendBatch, and take no round trip of
+// their own. So a connection is in no transaction before that; if it can't begin one,
+// or can't stamp, the statement returns that error, and so does InTx. What fn sees is
+// otherwise what it sees of any transaction of pgx. Begin and stamp come in one round
+// trip before CopyFrom, Begin, Prepare, LargeObjects and Conn, before statements with
+// options of pgx, where the connection has a QueryTracer, and in the modes
+// QueryExecModeDescribeExec and QueryExecModeSimpleProtocol for all but an Exec
+// without arguments.
+//
+// The first time on a connection, they come before fn is called, to ask whether
+// fencing is installed and may be used. The second time there is a round trip to
+// prepare a statement where pgx prepares statements. It stays there. If it is gone, as
+// it can be behind a pooler that lends connections for a transaction, that is found out
+// once for each connection, by an error that the server logs. Where db is a Beginner of
+// your own, for example one that sets the isolation level, the stamp is a round trip.
 //
 // ctx bounds the whole; it does not end with the lease by itself, for which
 // [Lease.Context] is there. The isolation level is db's default. In
@@ -76,14 +84,11 @@ func (l *Lease) inTxOn(ctx context.Context, conn *pgx.Conn, fn func(pgx.Tx) erro
 	if err := known.prepare(ctx, conn); err != nil {
 		return l.notBegun(err)
 	}
-	begin := beginCalling
-	if *known == prepared {
-		begin = beginExecuting
+	if known.isLate(conn) {
+		return l.inTxLate(ctx, conn, known, fn)
 	}
-	// More fits neither the setting nor, before PostgreSQL 15, an interval in one unit.
-	maxIdle := min(l.fencer.config.MaxIdle.Milliseconds(), math.MaxInt32)
 	begun := false
-	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: begin(l.resource, l.Token(), maxIdle)}, func(tx pgx.Tx) error {
+	err := pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{BeginQuery: l.beginText(known)}, func(tx pgx.Tx) error {
 		begun = true
 		if *known == unknown {
 			*known = called
@@ -99,6 +104,14 @@ func (l *Lease) inTxOn(ctx context.Context, conn *pgx.Conn, fn func(pgx.Tx) erro
 		return l.inTxOn(ctx, conn, fn)
 	}
 	return l.notBegun(err)
+}
+
+// beginText begins a transaction and stamps it.
+func (l *Lease) beginText(known *stamping) string {
+	if *known == prepared {
+		return beginExecuting(l.resource, l.Token(), l.maxIdleMillis())
+	}
+	return beginCalling(l.resource, l.Token(), l.maxIdleMillis())
 }
 
 func (l *Lease) notBegun(err error) error {

@@ -22,7 +22,7 @@ func TestInTx_beginsAndStampsAtOnce(t *testing.T) {
 	w := new(pgtest.Wire)
 	pool := b.db.Pool(t, single, w.On)
 	require.NoError(t, pool.Ping(t.Context()))
-	for i, want := range []int64{2, 3, 2, 2, 2} { // the begin with the stamp and the commit, and once the statement
+	for i, want := range []int64{2, 2, 1, 1, 1} { // the begin with the stamp, and the commit; then the statement once, and all at once
 		before := w.Sent()
 		require.NoError(t, lease.InTx(t.Context(), pool, func(pgx.Tx) error { return nil }))
 		require.Equal(t, want, w.Sent()-before, "transaction %d", i)
@@ -43,7 +43,11 @@ func TestInTx_saysThatItsContextHasEnded(t *testing.T) {
 		require.NoError(t, pool.Ping(t.Context()))
 		w.Delay(100 * time.Millisecond)
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-		err := lease.InTx(ctx, pool, func(pgx.Tx) error { panic("called") })
+		err := lease.InTx(ctx, pool, func(tx pgx.Tx) error {
+			require.Equal(t, 2, n, "not before it has begun, where it is not known that it can")
+			_, err := tx.Exec(ctx, "SELECT 1")
+			return err
+		})
 		cancel()
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 		require.ErrorContains(t, err, "nightly")

@@ -196,24 +196,6 @@ AS $$
 $$;
 -- +goose StatementEnd
 
--- The next token in an epoch. Where the sequence is behind, because somebody has set
--- it back or the mark was made by the clock, a number is left out at random: a token
--- that was drawn and rolled back is not drawn again for the next holder.
--- +goose StatementBegin
-CREATE FUNCTION fencing.next_token(mark bigint) RETURNS bigint
-LANGUAGE plpgsql VOLATILE
-SET search_path = pg_catalog, pg_temp
-AS $$
-DECLARE
-    number bigint := nextval('fencing.token');
-BEGIN
-    IF number > mark THEN
-        RETURN number;
-    END IF;
-    RETURN mark + 1 + ('x' || left(gen_random_uuid()::text, 5))::bit(20)::int;
-END $$;
--- +goose StatementEnd
-
 -- +goose StatementBegin
 CREATE FUNCTION fencing.issue(resource text) RETURNS bigint
 LANGUAGE plpgsql VOLATILE STRICT SECURITY DEFINER
@@ -222,68 +204,89 @@ SET lock_timeout = '200ms'
 AS $$
 DECLARE
     -- A collation that takes texts for equal would make one number of them.
-    lock_key  bigint := hashtextextended(resource COLLATE "C", 0);
-    write_key bigint := hashtextextended(resource COLLATE "C", 1);
-    now_epoch text   := fencing.epoch();
-    token     bigint;
+    resource_name text COLLATE "C" := resource;
+    now_epoch     text;
+    number        bigint;
+    token         bigint;
+    attempts      int;
+    idle_limit    text;
+    locked        boolean; -- an assignment costs less than PERFORM
 BEGIN
-    IF resource = '' THEN
-        RAISE EXCEPTION 'the name of a resource can''t be empty' USING ERRCODE = '22023';
-    ELSIF octet_length(resource) > 2000 THEN
-        RAISE EXCEPTION 'the name of a resource can have 2000 bytes at most; this one has %', octet_length(resource) USING ERRCODE = '22001';
+    IF octet_length(resource_name) NOT BETWEEN 1 AND 2000 THEN
+        IF resource_name = '' THEN
+            RAISE EXCEPTION 'the name of a resource can''t be empty' USING ERRCODE = '22023';
+        END IF;
+        RAISE EXCEPTION 'the name of a resource can have 2000 bytes at most; this one has %', octet_length(resource_name) USING ERRCODE = '22001';
     END IF;
     -- In a transaction block the writers of the resource wait for its end.
-    IF current_setting('idle_in_transaction_session_timeout') = '0' THEN
-        PERFORM set_config('idle_in_transaction_session_timeout', '60000', true);
-    END IF;
+    idle_limit := CASE WHEN current_setting('idle_in_transaction_session_timeout') = '0'
+        THEN set_config('idle_in_transaction_session_timeout', '60000', true) END;
 
-    -- What a block with an EXCEPTION clause locks belongs to the transaction.
-    -- Otherwise it would be the cursor's whose FETCH calls this, and a cursor that
-    -- fails gives it back before the transaction ends.
-    BEGIN
-        -- Nobody may supersede a holder without its lock: the lock is granted once
-        -- more to the session that has it, and to no other while one has it. It is
-        -- kept until the mark is committed.
-        IF NOT pg_try_advisory_xact_lock(lock_key) THEN
-            RAISE EXCEPTION 'another session holds the lock of resource %', to_json(resource) USING
-                ERRCODE = '55006',
-                HINT = format('Take it first: SELECT CASE WHEN pg_try_advisory_lock(%s) THEN fencing.issue(%L) END.', lock_key, resource);
-        END IF;
-        -- Waits for the open transactions in which an earlier holder writes:
-        -- they share this lock.
-        PERFORM pg_advisory_xact_lock(write_key);
-        FOR attempt IN 1..10 LOOP
-            -- Either fencing.rebase waits until the mark is committed, or this waits
-            -- for it, and reads what it has left: the tables are locked before the
-            -- snapshot is taken, but for one that is older, and that fails here.
-            UPDATE ONLY fencing.resource r SET
-                mark = CASE WHEN last.epoch = now_epoch THEN fencing.next_token(last.mark)
-                    ELSE fencing.token_of_new_epoch(last.mark) END,
-                epoch = now_epoch, raised_at = clock_timestamp()
-              FROM (SELECT o.ctid AS version, o.mark, o.epoch FROM ONLY fencing.resource o
-                     WHERE o.name = issue.resource COLLATE "C" ORDER BY o.mark DESC LIMIT 1) last
-             WHERE r.ctid = last.version
-            RETURNING r.mark INTO token;
-            EXIT WHEN found;
-            token := fencing.issue_first(resource, now_epoch);
-            EXIT WHEN token IS NOT NULL; -- or somebody has changed the mark by hand
-        END LOOP;
-        IF token IS NULL THEN
-            RAISE EXCEPTION 'the mark of resource % can''t be raised', to_json(resource) USING
-                ERRCODE = '55000',
-                HINT = 'Something keeps fencing.resource from being updated: see SELECT * FROM fencing.verify().';
-        END IF;
-    EXCEPTION WHEN lock_not_available THEN
-        -- One of the sessions that it waits for; none for a prepared transaction, or if
-        -- it was the table that was locked.
-        RETURN coalesce((
-            SELECT -min(l.pid)::bigint FROM pg_locks l
-             WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid()
-               AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
-               AND l.objsubid = 1 AND l.classid = ((write_key >> 32) & 4294967295)::oid
-               AND l.objid = (write_key & 4294967295)::oid), 0);
-    END;
-    RETURN token;
+    -- Once, or twice where the server tells its timeline no more.
+    LOOP
+        -- What a block with an EXCEPTION clause locks belongs to the transaction.
+        -- Otherwise it would be the cursor's whose FETCH calls this, and a cursor that
+        -- fails gives it back before the transaction ends.
+        BEGIN
+            -- Nobody may supersede a holder without its lock: the lock is granted once
+            -- more to the session that has it, and to no other while one has it. It is
+            -- kept until the mark is committed.
+            IF NOT pg_try_advisory_xact_lock(hashtextextended(resource_name, 0)) THEN
+                RAISE EXCEPTION 'another session holds the lock of resource %', to_json(resource) USING
+                    ERRCODE = '55006',
+                    HINT = format('Take it first: SELECT CASE WHEN pg_try_advisory_lock(%s) THEN fencing.issue(%L) END.', hashtextextended(resource_name, 0), resource);
+            END IF;
+            -- Waits for the open transactions in which an earlier holder writes:
+            -- they share this lock.
+            locked := pg_advisory_xact_lock(hashtextextended(resource_name, 1)) IS NULL;
+            now_epoch := coalesce(now_epoch, fencing.chosen_epoch());
+            number := nextval('fencing.token');
+            attempts := 1;
+            LOOP
+                -- Either fencing.rebase waits until the mark is committed, or this waits
+                -- for it, and reads what it has left: the tables are locked before the
+                -- snapshot is taken, but for one that is older, and that fails here.
+                --
+                -- Where the sequence is behind, because somebody has set it back or the mark
+                -- was made by the clock, a number is left out at random: a token that was
+                -- drawn and rolled back is not drawn again for the next holder.
+                UPDATE ONLY fencing.resource r SET
+                    mark = CASE WHEN r.epoch <> now_epoch THEN fencing.token_of_new_epoch(r.mark)
+                        WHEN number > r.mark THEN number
+                        ELSE r.mark + 1 + ('x' || left(gen_random_uuid()::text, 5))::bit(20)::int END,
+                    epoch = now_epoch, raised_at = clock_timestamp()
+                 WHERE r.name = resource_name AND r.mark = (
+                    SELECT o.mark FROM ONLY fencing.resource o WHERE o.name = resource_name ORDER BY o.mark DESC LIMIT 1)
+                RETURNING r.mark INTO token;
+                EXIT WHEN token IS NOT NULL;
+                token := fencing.issue_first(resource, now_epoch, number);
+                EXIT WHEN token IS NOT NULL; -- or somebody has changed the mark by hand
+                IF attempts = 10 THEN
+                    RAISE EXCEPTION 'the mark of resource % can''t be raised', to_json(resource) USING
+                        ERRCODE = '55000',
+                        HINT = 'Something keeps fencing.resource from being updated: see SELECT * FROM fencing.verify().';
+                END IF;
+                attempts := attempts + 1;
+            END LOOP;
+            RETURN token;
+        EXCEPTION
+            WHEN lock_not_available THEN
+                -- One of the sessions that it waits for; none for a prepared transaction, or
+                -- if it was the table that was locked.
+                RETURN coalesce((
+                    SELECT -min(l.pid)::bigint FROM pg_locks l, hashtextextended(resource_name, 1) AS k (write_key)
+                     WHERE l.locktype = 'advisory' AND l.granted AND l.pid <> pg_backend_pid()
+                       AND l.database = (SELECT d.oid FROM pg_database d WHERE d.datname = current_database())
+                       AND l.objsubid = 1 AND l.classid = ((k.write_key >> 32) & 4294967295)::oid
+                       AND l.objid = (k.write_key & 4294967295)::oid), 0);
+            WHEN feature_not_supported OR object_not_in_prerequisite_state OR insufficient_privilege OR undefined_function THEN
+                -- As fencing.epoch has it.
+                IF now_epoch IS NOT NULL THEN
+                    RAISE;
+                END IF;
+                now_epoch := 'constant';
+        END;
+    END LOOP;
 END $$;
 -- +goose StatementEnd
 COMMENT ON FUNCTION fencing.issue(text) IS
@@ -292,7 +295,7 @@ COMMENT ON FUNCTION fencing.issue(text) IS
 -- The first token of a resource, or NULL if somebody has just changed its mark. It
 -- runs with the rights and settings of fencing.issue.
 -- +goose StatementBegin
-CREATE FUNCTION fencing.issue_first(resource text, epoch text) RETURNS bigint
+CREATE FUNCTION fencing.issue_first(resource text, epoch text, number bigint) RETURNS bigint
 LANGUAGE plpgsql VOLATILE
 AS $$
 DECLARE
@@ -312,7 +315,7 @@ BEGIN
     END IF;
     INSERT INTO fencing.resource (name, mark, epoch)
     SELECT resource COLLATE "C", CASE WHEN is_new AND EXISTS (SELECT FROM fencing.origin o WHERE o.epoch = issue_first.epoch)
-            THEN nextval('fencing.token') ELSE fencing.token_of_new_epoch(0) END, epoch
+            THEN number ELSE fencing.token_of_new_epoch(0) END, epoch
      WHERE NOT EXISTS (SELECT FROM ONLY fencing.resource r WHERE r.name = issue_first.resource COLLATE "C")
     RETURNING mark INTO token;
     RETURN token;
@@ -328,6 +331,10 @@ LANGUAGE plpgsql VOLATILE
 SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
+    -- Every token pays for this, and the rest is for few.
+    IF current_setting('synchronous_commit') IN ('on', 'remote_apply') AND current_query() !~* 'prepare' THEN
+        RETURN NULL;
+    END IF;
     IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
         PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
@@ -487,7 +494,7 @@ AS $$
         CASE WHEN f.may = 'everybody' THEN 'EXECUTE' END, CASE WHEN f.may IN ('everybody', 'granted') THEN 'EXECUTE' END, f.may IS NOT NULL
         FROM pg_proc p LEFT JOIN (VALUES
             ('issue', 'granted'), ('issue_after', 'granted'), ('stamp', 'granted'),
-            ('rebase', 'nobody'), ('choose_epoch_source', 'nobody'), ('issue_first', 'nobody'), ('token_of_new_epoch', 'nobody'), ('next_token', 'nobody'),
+            ('rebase', 'nobody'), ('choose_epoch_source', 'nobody'), ('issue_first', 'nobody'), ('token_of_new_epoch', 'nobody'),
             ('share_writing', 'nobody'), ('check_write', 'nobody'), ('is_current', 'nobody'), ('check_values', 'nobody'), ('refuse_shadows', 'nobody'), ('refuse_column', 'nobody'),
             ('check_statement', 'everybody'), ('check_by_', 'everybody'), ('check_row', 'everybody'),
             ('checker', 'everybody'), ('checker_body', 'everybody'), ('checkers', 'everybody'), ('make_checker', 'everybody'), ('refuse_truncate', 'everybody'), ('stamp_row', 'everybody'),
@@ -663,9 +670,8 @@ DROP FUNCTION fencing.stamp(text, bigint, interval);
 DROP FUNCTION fencing.stamped(text);
 DROP FUNCTION fencing.issue_after(text, bigint);
 DROP FUNCTION fencing.issue(text);
-DROP FUNCTION fencing.issue_first(text, text);
+DROP FUNCTION fencing.issue_first(text, text, bigint);
 DROP FUNCTION fencing.token_of_new_epoch(bigint);
-DROP FUNCTION fencing.next_token(bigint);
 DROP TABLE fencing.origin;
 DROP TABLE fencing.known_resource;
 DROP TABLE fencing.resource;

@@ -1288,7 +1288,7 @@ DECLARE
         WHERE e.grantee <> o.owner AND (o.kind = 'TABLE' OR o.kind = 'FUNCTION' AND e.grantee <> 0)
         AND pg_catalog.split_part(pg_catalog.split_part(o.name, '.', 2), '(', 1) NOT IN (
             'resource', 'known_resource', 'origin', 'migration', 'epoch', 'chosen_epoch', 'epoch_source', 'notes', 'system_identifier', 'make_durable', 'stamped',
-            'choose_epoch_source', 'issue_first', 'token_of_new_epoch', 'next_token', 'issue', 'issue_after', 'stamp', 'rebase', 'objects', 'privilege_faults', 'grant_to', 'revoke_from', 'version'));
+            'choose_epoch_source', 'issue_first', 'token_of_new_epoch', 'issue', 'issue_after', 'stamp', 'rebase', 'objects', 'privilege_faults', 'grant_to', 'revoke_from', 'version'));
     roles pg_catalog.oid[] := (SELECT pg_catalog.array_agg(DISTINCT e.grantee) FROM fencing.objects() o, pg_catalog.aclexplode(o.acl) e
         WHERE e.grantee NOT IN (0, o.owner) AND o.object = 'fencing.issue(pg_catalog.text)'::pg_catalog.regprocedure);
     fix   text;
@@ -1349,7 +1349,7 @@ BEGIN
        AND NOT (d.classid = 'pg_proc'::regclass AND d.objid IN (
            'fencing.version()'::regprocedure, 'fencing.choose_epoch_source()'::regprocedure, 'fencing.chosen_epoch()'::regprocedure,
            'fencing.epoch()'::regprocedure, 'fencing.epoch_source()'::regprocedure, 'fencing.system_identifier()'::regprocedure, 'fencing.notes()'::regprocedure,
-           'fencing.token_of_new_epoch(bigint)'::regprocedure, 'fencing.next_token(bigint)'::regprocedure, 'fencing.issue(text)'::regprocedure, 'fencing.issue_first(text, text)'::regprocedure,
+           'fencing.token_of_new_epoch(bigint)'::regprocedure, 'fencing.issue(text)'::regprocedure, 'fencing.issue_first(text, text, bigint)'::regprocedure,
            'fencing.issue_after(text, bigint)'::regprocedure,
            'fencing.make_durable()'::regprocedure, 'fencing.stamped(text)'::regprocedure,
            'fencing.stamp(text, bigint, interval)'::regprocedure, 'fencing.rebase()'::regprocedure,

@@ -51,7 +51,6 @@ const (
 	currentFunction   = "fencing.is_current(text)"
 	issueFunction     = "fencing.issue(text)"
 	afterFunction     = "fencing.issue_after(text, bigint)"
-	firstFunction     = "fencing.issue_first(text, text)"
 )
 
 // edit is a change to the text of a function.
@@ -78,14 +77,14 @@ var flaws = map[Flaw][]edit{
 		{rowsFunction, regexp.MustCompile(`AND r\.epoch = fencing\.chosen_epoch\(\)`), ``},
 	},
 	LateMark: {
-		{issueFunction, regexp.MustCompile(`(?s)FOR attempt .*END LOOP;`), `token := nextval('fencing.token');`},
+		{issueFunction, regexp.MustCompile(`(?s)number := nextval.*?END LOOP;`), `token := nextval('fencing.token');`},
 	},
 	PlainDraw: {
 		{afterFunction, regexp.MustCompile(`seen <> coalesce\(`), `false AND seen <> coalesce(`},
 	},
 	EarlyToken: {
-		{issueFunction, regexp.MustCompile(`fencing\.next_token\(last\.mark\)`), `current_setting('faults.token')::bigint`},
-		{firstFunction, regexp.MustCompile(`nextval\('fencing\.token'\)`), `current_setting('faults.token')::bigint`},
+		{issueFunction, regexp.MustCompile(`nextval\('fencing\.token'\)`), `current_setting('faults.token')::bigint`},
+		{issueFunction, regexp.MustCompile(`WHEN number > r\.mark THEN`), `WHEN true THEN`},
 	},
 }
 
