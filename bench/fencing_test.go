@@ -2,16 +2,19 @@ package bench_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
 	"github.com/pgadvisory/pgadvisory/fencing"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 // BenchmarkFenced is a lock with a token whose commit is durable. Raw is a
@@ -45,30 +48,84 @@ func BenchmarkFenced(b *testing.B) {
 	}))
 }
 
-// writers is what writes are done by: one after the other, or several at once.
-var writers = []int{1, 8}
+// writeVariants are what is between the writers and the rows. A network of half a millisecond
+// is one that holds back for so long whatever is sent.
+var writeVariants = []struct {
+	name      string
+	rows, n   int
+	network   time.Duration
+	isDurable bool
+}{
+	{"rows=1/writers=1", 1, 1, 0, true},
+	{"rows=1000/writers=1", 1000, 1, 0, true},
+	{"rows=1/writers=8", 1, 8, 0, true},
+	{"rows=1/writers=1/network=0.5ms", 1, 1, 500 * time.Microsecond, true},
+	{"rows=1/writers=1/durable=no", 1, 1, 0, false},
+}
 
 // BenchmarkWrite is a transaction that writes a row, or many, to a table that is
-// guarded or not.
+// guarded or not. Alone is the statement without BEGIN and COMMIT, as Exec is.
 func BenchmarkWrite(b *testing.B) {
 	pg := startPostgres(b)
-	p := pool(b, pg, 8)
 	lease := must(must(fencing.New(locker(b, pg, 2), nil))(b).TryLock(b.Context(), "exports"))(b)
-	for _, n := range writers {
-		for _, how := range []string{"unguarded", "unguarded-two-statements", "guarded"} {
+	for _, v := range writeVariants {
+		wire := new(pgtest.Wire)
+		p := pool(b, pg, 8, wire.On, func(c *pgxpool.Config) {
+			if !v.isDurable {
+				c.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
+			}
+		})
+		for _, how := range []string{"unguarded", "unguarded-alone", "unguarded-two-statements", "guarded-InTx", "guarded-Exec"} {
 			table := newTable(b, p, how)
-			inTx := unguarded(p)
+			sql := "INSERT INTO " + table + " (id, note) VALUES ($1, 'note')"
+			if v.rows > 1 {
+				sql = fmt.Sprintf("INSERT INTO %s (id, note) SELECT $1 + g, 'note' FROM generate_series(1, %d) g", table, v.rows)
+			}
+			write := inTx(unguarded(p)).write(sql)
 			switch how {
-			case "unguarded-two-statements": // as a stamp is one where it does not come with BEGIN
-				inTx = stamped(p, "SELECT set_config('bench.stamp', '1', true)")
-			case "guarded":
-				inTx = guarded(p, lease)
+			case "unguarded-alone":
+				write = func(ctx context.Context, id int64) error { _, err := p.Exec(ctx, sql, id); return err }
+			case "unguarded-two-statements": // as a stamp is one where it does not come with another
+				write = inTx(stamped(p, "SELECT set_config('bench.stamp', '1', true)")).write(sql)
+			case "guarded-InTx":
+				write = inTx(guarded(p, lease)).write(sql)
+			case "guarded-Exec":
+				write = func(ctx context.Context, id int64) error { _, err := lease.Exec(ctx, p, sql, id); return err }
 			}
-			writeRows(b, fmt.Sprintf("rows=1/writers=%d/how=%s", n, how), n, inTx, "INSERT INTO "+table+" (id, note) VALUES ($1, 'note')")
-			if n == 1 {
-				writeRows(b, "rows=1000/writers=1/how="+how, n, inTx, "INSERT INTO "+table+" (id, note) SELECT $1 + g, 'note' FROM generate_series(1, 1000) g")
+			var id atomic.Int64
+			for range 8 { // each connection meets the statements
+				check(b, everyConn(b, p, func() error { return write(b.Context(), id.Add(1)*1000) }))
 			}
+			wire.Delay(v.network)
+			b.Run(v.name+"/how="+how, func(b *testing.B) {
+				concurrently(b, v.n, func(int64) error { return write(b.Context(), id.Add(1)*1000) })
+			})
+			wire.Delay(0)
 		}
+	}
+}
+
+// everyConn does something on each connection of a pool, once or more.
+func everyConn(b *testing.B, p *pgxpool.Pool, do func() error) error {
+	b.Helper()
+	failed := make(chan error, p.Config().MaxConns)
+	for range cap(failed) {
+		go func() { failed <- do() }() // the loop below waits for it
+	}
+	var err error
+	for range cap(failed) {
+		err = errors.Join(err, <-failed)
+	}
+	return err
+}
+
+// write is a statement in a transaction.
+func (in inTx) write(sql string) func(ctx context.Context, id int64) error {
+	return func(ctx context.Context, id int64) error {
+		return in(ctx, func(tx pgx.Tx) error {
+			_, err := tx.Exec(ctx, sql, id)
+			return err
+		})
 	}
 }
 
@@ -151,19 +208,6 @@ func guarded(p *pgxpool.Pool, lease *fencing.Lease) inTx {
 	return func(ctx context.Context, fn func(pgx.Tx) error) error { return lease.InTx(ctx, p, fn) }
 }
 
-func writeRows(b *testing.B, name string, n int, in inTx, sql string) {
-	b.Helper()
-	b.Run(name, func(b *testing.B) {
-		var id atomic.Int64
-		concurrently(b, n, func(int64) error {
-			return in(b.Context(), func(tx pgx.Tx) error {
-				_, err := tx.Exec(b.Context(), sql, id.Add(1)*1000)
-				return err
-			})
-		})
-	})
-}
-
 // newTable makes a table, which is guarded if it is called so.
 func newTable(b *testing.B, p *pgxpool.Pool, how string) string {
 	b.Helper()
@@ -171,7 +215,7 @@ func newTable(b *testing.B, p *pgxpool.Pool, how string) string {
 	execute(b, p, "DROP TABLE IF EXISTS "+table)
 	execute(b, p, "CREATE TABLE "+table+" (id bigint, note text)")
 	switch how {
-	case "guarded":
+	case "guarded", "guarded-InTx", "guarded-Exec":
 		check(b, fencing.Guard(b.Context(), p, table, "exports"))
 	case "guarded-by":
 		check(b, fencing.GuardBy(b.Context(), p, table, "note"))

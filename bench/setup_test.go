@@ -24,9 +24,9 @@ func startPostgres(b *testing.B) *pgtest.Database {
 }
 
 // pool returns a pool whose connections are made already.
-func pool(b *testing.B, db *pgtest.Database, size int32) *pgxpool.Pool {
+func pool(b *testing.B, db *pgtest.Database, size int32, configure ...func(*pgxpool.Config)) *pgxpool.Pool {
 	b.Helper()
-	p := db.Pool(b, func(c *pgxpool.Config) { c.MaxConns = size })
+	p := db.Pool(b, append(configure, func(c *pgxpool.Config) { c.MaxConns = size })...)
 	conns := make([]*pgxpool.Conn, size)
 	for i := range conns {
 		conns[i] = must(p.Acquire(b.Context()))(b)
