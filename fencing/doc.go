@@ -124,7 +124,8 @@
 // or too high. It can still guess a small one.
 //
 // The owner of a table, with the same grant, guards and unguards it. Guard and
-// Unguard ask for nothing that belongs to the schema's owner.
+// Unguard ask for nothing that belongs to the schema's owner. [GuardBy] has the schema
+// make a function for the name of the column, which checks that column and nothing else.
 //
 // # When not to use it
 //

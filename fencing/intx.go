@@ -26,7 +26,7 @@ type Beginner interface {
 // or can't stamp, the statement returns that error, and so does InTx. What fn sees is
 // otherwise what it sees of any transaction of pgx. Begin and stamp come in one round
 // trip before CopyFrom, Begin, Prepare, LargeObjects and Conn, before statements with
-// options of pgx, where the connection has a QueryTracer, and in the modes
+// options of pgx, where the connection has a tracer, and in the modes
 // QueryExecModeDescribeExec and QueryExecModeSimpleProtocol for all but an Exec
 // without arguments.
 //

@@ -31,6 +31,7 @@ func write(docs, folder string) error {
 	var page strings.Builder
 	var machine map[string]string
 	fewest, most := 1<<30, 0
+	all := map[string][]*row{}
 	for _, w := range workloads {
 		rows, where, err := read(w, filepath.Join(folder, w.name+".txt"))
 		if err != nil {
@@ -39,7 +40,7 @@ func write(docs, folder string) error {
 		if rows == nil {
 			continue
 		}
-		machine = where
+		machine, all[w.name] = where, rows
 		for _, r := range rows {
 			n := len(r.values[w.unit])
 			fewest, most = min(fewest, n), max(most, n)
@@ -54,7 +55,7 @@ func write(docs, folder string) error {
 	if most > fewest {
 		runs = fmt.Sprintf("%d to %d runs", fewest, most)
 	}
-	text := fmt.Sprintf(head, runs) + where(machine) + page.String()
+	text := fmt.Sprintf(head, runs) + where(machine) + goalTable(all) + page.String()
 	return os.WriteFile(filepath.Join(docs, "performance.md"), []byte(strings.TrimRight(text, "\n")+"\n"), 0o644)
 }
 
