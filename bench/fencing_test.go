@@ -64,10 +64,13 @@ var writeVariants = []struct {
 }
 
 // BenchmarkWrite is a transaction that writes a row, or many, to a table that is
-// guarded or not. Alone is the statement without BEGIN and COMMIT, as Exec is.
+// guarded or not. Alone is the statement without BEGIN and COMMIT, as Exec is. The ways take
+// turns, write by write: what slows the machine down slows all of them down.
 func BenchmarkWrite(b *testing.B) {
+	const turns = 150
 	pg := startPostgres(b)
 	lease := must(must(fencing.New(locker(b, pg, 2), nil))(b).TryLock(b.Context(), "exports"))(b)
+	hows := []string{"unguarded", "unguarded-alone", "unguarded-two-statements", "guarded-InTx", "guarded-Exec"}
 	for _, v := range writeVariants {
 		wire := new(pgtest.Wire)
 		p := pool(b, pg, 8, wire.On, func(c *pgxpool.Config) {
@@ -75,58 +78,67 @@ func BenchmarkWrite(b *testing.B) {
 				c.ConnConfig.RuntimeParams["synchronous_commit"] = "off"
 			}
 		})
-		for _, how := range []string{"unguarded", "unguarded-alone", "unguarded-two-statements", "guarded-InTx", "guarded-Exec"} {
+		var id atomic.Int64
+		writes, times := map[string]func() error{}, map[string][]time.Duration{}
+		for _, how := range hows {
 			table := newTable(b, p, how)
 			sql := "INSERT INTO " + table + " (id, note) VALUES ($1, 'note')"
 			if v.rows > 1 {
 				sql = fmt.Sprintf("INSERT INTO %s (id, note) SELECT $1 + g, 'note' FROM generate_series(1, %d) g", table, v.rows)
 			}
-			write := inTx(unguarded(p)).write(sql)
-			switch how {
-			case "unguarded-alone":
-				write = func(ctx context.Context, id int64) error { _, err := p.Exec(ctx, sql, id); return err }
-			case "unguarded-two-statements": // as a stamp is one where it does not come with another
-				write = inTx(stamped(p, "SELECT set_config('bench.stamp', '1', true)")).write(sql)
-			case "guarded-InTx":
-				write = inTx(guarded(p, lease)).write(sql)
-			case "guarded-Exec":
-				write = func(ctx context.Context, id int64) error { _, err := lease.Exec(ctx, p, sql, id); return err }
-			}
-			var id atomic.Int64
+			write := writeIn(how, p, lease, sql)
+			writes[how] = func() error { return write(b.Context(), id.Add(1)*1000) }
 			for range 8 { // each connection meets the statements
-				check(b, everyConn(b, p, func() error { return write(b.Context(), id.Add(1)*1000) }))
+				check(b, atOnce(int(p.Config().MaxConns), writes[how]))
 			}
-			wire.Delay(v.network)
-			b.Run(v.name+"/how="+how, func(b *testing.B) {
-				concurrently(b, v.n, func(int64) error { return write(b.Context(), id.Add(1)*1000) })
-			})
-			wire.Delay(0)
+		}
+		wire.Delay(v.network)
+		for range turns {
+			for _, how := range hows {
+				began := time.Now()
+				check(b, atOnce(v.n, writes[how]))
+				times[how] = append(times[how], time.Since(began)/time.Duration(v.n))
+			}
+		}
+		wire.Delay(0)
+		for _, how := range hows {
+			b.Run(v.name+"/how="+how, func(b *testing.B) { reportQuantiles(b, times[how]) })
 		}
 	}
 }
 
-// everyConn does something on each connection of a pool, once or more.
-func everyConn(b *testing.B, p *pgxpool.Pool, do func() error) error {
-	b.Helper()
-	failed := make(chan error, p.Config().MaxConns)
-	for range cap(failed) {
-		go func() { failed <- do() }() // the loop below waits for it
+// writeIn is a way to execute a statement.
+func writeIn(how string, p *pgxpool.Pool, lease *fencing.Lease, sql string) func(ctx context.Context, id int64) error {
+	in := unguarded(p)
+	switch how {
+	case "unguarded-alone":
+		return func(ctx context.Context, id int64) error { _, err := p.Exec(ctx, sql, id); return err }
+	case "guarded-Exec":
+		return func(ctx context.Context, id int64) error { _, err := lease.Exec(ctx, p, sql, id); return err }
+	case "unguarded-two-statements": // as a stamp is one where it does not come with another
+		in = stamped(p, "SELECT set_config('bench.stamp', '1', true)")
+	case "guarded-InTx":
+		in = guarded(p, lease)
 	}
-	var err error
-	for range cap(failed) {
-		err = errors.Join(err, <-failed)
-	}
-	return err
-}
-
-// write is a statement in a transaction.
-func (in inTx) write(sql string) func(ctx context.Context, id int64) error {
 	return func(ctx context.Context, id int64) error {
 		return in(ctx, func(tx pgx.Tx) error {
 			_, err := tx.Exec(ctx, sql, id)
 			return err
 		})
 	}
+}
+
+// atOnce does something several times at once.
+func atOnce(n int, do func() error) error {
+	failed := make(chan error, n)
+	for range n {
+		go func() { failed <- do() }() // the loop below waits for it
+	}
+	var err error
+	for range n {
+		err = errors.Join(err, <-failed)
+	}
+	return err
 }
 
 // BenchmarkBulk is a million rows, by COPY, and all of them by one UPDATE. The rows
