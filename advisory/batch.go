@@ -183,7 +183,7 @@ func (s *Session) judge(op *operation, rows []row, answers string) (undo []row) 
 	all := !strings.Contains(answers, isNot)
 	switch {
 	case op.unlocks && !all:
-		s.seat.hold.Taint()
+		s.seat.hold.MarkDirty()
 		op.err = &LostError{Keys: op.lock.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
 		return nil
 	case op.unlocks || all && op.decided:
@@ -244,9 +244,9 @@ func (op *operation) isGranted() bool { return !op.unlocks && op.decided && op.e
 // ask runs a statement on rows and returns a letter for each.
 func (s *Session) ask(statement *connhold.Statement, rows []row) (answers string, err error) {
 	kinds, ids := parametersOf(rows)
-	answers, err = s.seat.hold.Ask(context.Background(), s.locker.config.HeartbeatTimeout, statement, kinds, ids)
+	answers, err = s.seat.hold.RoundTrip(context.Background(), s.locker.config.HeartbeatTimeout, statement, kinds, ids)
 	if err == nil && len(answers) != len(rows) {
-		s.seat.hold.Taint()
+		s.seat.hold.MarkDirty()
 		err = errWrongAnswer
 	}
 	return answers, err

@@ -208,7 +208,7 @@ func (l *Locker) refuseConnecting(ln *line, w *waiter, err error) {
 func (c *contender) step(w *waiter, do func() error) {
 	err := do()
 	switch {
-	case errors.Is(err, connhold.ErrLeft), err == nil && c.known == nil:
+	case errors.Is(err, connhold.ErrAbandoned), err == nil && c.known == nil:
 		// There is no answer yet.
 	case err == nil:
 		w.asked = true

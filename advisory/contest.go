@@ -55,7 +55,7 @@ func (c *contest) ask(ctx context.Context, l *Locker, r request, wait bool) erro
 	c.shared = r.targets[0].shared
 	if c.goesShort(&r, wait) {
 		err := c.try(context.WithoutCancel(ctx), l, r)
-		if !errors.Is(err, connhold.ErrLeft) { // it needs a script
+		if !errors.Is(err, connhold.ErrAbandoned) { // it needs a script
 			return err
 		}
 	}

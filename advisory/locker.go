@@ -25,7 +25,7 @@ type Locker struct {
 	server Server
 
 	work     sync.WaitGroup // goroutines that contend for a lock
-	alarms   connhold.Alarms
+	timers   connhold.Timers
 	pooler   poolerFinding
 	panicked func(error) // logPanic
 

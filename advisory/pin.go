@@ -195,7 +195,7 @@ func (l *Locker) unpin(end func()) {
 // pinOnce waits for a connection of the pool as long as ctx, which must have a
 // deadline: see pin.
 func (l *Locker) pinOnce(ctx context.Context) (*connhold.Hold, error) {
-	return connhold.Pin(ctx, l.pool, &l.alarms)
+	return connhold.Pin(ctx, l.pool, &l.timers)
 }
 
 // pin waits for a connection of the pool.

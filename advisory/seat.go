@@ -10,9 +10,9 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
-// watchLead is how long a session may idle before its watch begins to read. Most
+// startDelay is how long a session may idle before its watch begins to read. Most
 // locks of a busy program are gone by then.
-const watchLead = 5 * time.Millisecond
+const startDelay = 5 * time.Millisecond
 
 // seat is a session that holds locks: watched while it idles, and used by one at
 // a time, who has the turn. Whoever takes the turn finds the session watched and
@@ -44,7 +44,7 @@ type txRun struct{ broken *connhold.Loss } // why the session was ended under it
 func (l *Locker) newSeat(c *contest, lost, broken func(*connhold.Loss)) *seat {
 	s := &seat{
 		hold: c.hold, way: c.way, before: c.application, pid: c.known.pid, addr: c.hold.RemoteAddr(), lost: lost, broken: broken,
-		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout, Lead: watchLead},
+		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout, StartDelay: startDelay},
 		turn:   make(chan struct{}, 1),
 	}
 	if s.pid != s.hold.PID() { // a pooler is in between

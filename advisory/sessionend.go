@@ -86,7 +86,7 @@ func (s *Session) isForsaken() bool {
 // end ends the Session because its connection has died. The caller has the turn.
 func (s *Session) end(loss *connhold.Loss) {
 	if !s.disposed {
-		s.seat.hold.Taint()
+		s.seat.hold.MarkDirty()
 	}
 	s.finish(lostBy(nil, loss))
 }

@@ -78,7 +78,7 @@ func (c *contest) goesShort(r *request, wait bool) bool {
 	return !wait && !c.applied && r.slots == nil && (r.issue.IsZero() || !c.way.scripted)
 }
 
-// try goes the short way, or on where it was left. It returns connhold.ErrLeft
+// try goes the short way, or on where it was left. It returns connhold.ErrAbandoned
 // when ctx ends before the server has answered.
 func (c *contest) try(ctx context.Context, l *Locker, r request) error {
 	c.shared = r.targets[0].shared
@@ -93,9 +93,9 @@ func (c *contest) try(ctx context.Context, l *Locker, r request) error {
 		if !r.issue.IsZero() {
 			limit, params = limit+issueLimit, append(params, []byte(r.issue.Hex()))
 		}
-		answer, err = c.hold.Ask(ctx, limit, c.way.tryStatement(c.hold, formOf(r.targets, r.issue.Func)), params...)
+		answer, err = c.hold.RoundTrip(ctx, limit, c.way.tryStatement(c.hold, formOf(r.targets, r.issue.Func)), params...)
 	}
-	c.left = errors.Is(err, connhold.ErrLeft)
+	c.left = errors.Is(err, connhold.ErrAbandoned)
 	if err != nil {
 		return err
 	}
@@ -104,7 +104,7 @@ func (c *contest) try(ctx context.Context, l *Locker, r request) error {
 		return c.meetAnew()
 	case answerScript: // there is no answer yet
 		c.way.scripted = true
-		return connhold.ErrLeft
+		return connhold.ErrAbandoned
 	}
 	return c.answered(answer, r.issue)
 }
@@ -123,7 +123,7 @@ func (c *contest) answered(answer string, issue grant.Issue) (err error) {
 	}
 	c.asked = true
 	if err != nil {
-		c.hold.Taint()
+		c.hold.MarkDirty()
 		return fmt.Errorf("the server's answer to a lock was %q: %w", answer, err)
 	}
 	c.applied = c.granted
@@ -133,7 +133,7 @@ func (c *contest) answered(answer string, issue grant.Issue) (err error) {
 
 // unlock reports whether the session held the locks.
 func (w *way) unlock(ctx context.Context, hold *connhold.Hold, limit time.Duration, locks []target, application string) (owned bool, err error) {
-	answer, err := hold.Ask(context.WithoutCancel(ctx), limit, w.unlockStatement(hold, formOf(locks, "")), lockParameters(locks, true, application)...)
+	answer, err := hold.RoundTrip(context.WithoutCancel(ctx), limit, w.unlockStatement(hold, formOf(locks, "")), lockParameters(locks, true, application)...)
 	return answer == answerGranted, err
 }
 
@@ -141,7 +141,7 @@ func (w *way) unlock(ctx context.Context, hold *connhold.Hold, limit time.Durati
 // met. It is as if it had not been asked.
 func (c *contest) meetAnew() error {
 	if c.changed {
-		c.hold.Taint()
+		c.hold.MarkDirty()
 		c.asked = true
 		return errors.New("the settings of the session change while nobody uses it")
 	}

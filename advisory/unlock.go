@@ -176,7 +176,7 @@ func (k *Lock) release(ctx context.Context, limit time.Duration) error {
 		return unlockError(k.keys, err)
 	}
 	if !owned {
-		hold.Taint()
+		hold.MarkDirty()
 		return &LostError{Keys: k.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
 	}
 	return nil

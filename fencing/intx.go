@@ -8,7 +8,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
-	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/rollback"
 )
 
 // Beginner begins transactions: a pool or a connection.
@@ -98,7 +98,7 @@ func (l *Lease) inTxOn(ctx context.Context, conn *pgx.Conn, fn func(pgx.Tx) erro
 	if err == nil || begun {
 		return Translate(err)
 	}
-	connhold.RollBack(ctx, conn, rollbackLimit)
+	rollback.Run(ctx, conn, rollbackLimit)
 	if *known == prepared && isMissing(err) {
 		*known = unfitting
 		return l.inTxOn(ctx, conn, fn)

@@ -9,7 +9,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/rollback"
 )
 
 // lateTx is a transaction that has not begun: BEGIN and the stamp travel with its first
@@ -98,12 +98,12 @@ func (tx *lateTx) goBack(err error) {
 	if isMissing(err) {
 		*tx.known = unfitting
 	}
-	connhold.RollBack(tx.ctx, tx.conn, rollbackLimit)
+	rollback.Run(tx.ctx, tx.conn, rollbackLimit)
 }
 
 // fail ends the transaction, which did not begin or was not stamped.
 func (tx *lateTx) fail(err error) error {
-	connhold.RollBack(tx.ctx, tx.conn, rollbackLimit)
+	rollback.Run(tx.ctx, tx.conn, rollbackLimit)
 	tx.begun, tx.Tx, tx.err = true, closedTx(), tx.lease.notBegun(err)
 	return tx.err
 }

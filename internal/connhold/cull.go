@@ -18,7 +18,7 @@ func Cull(ctx context.Context, pool *pgxpool.Pool, limit time.Duration) {
 	defer cancel()
 	var asked sync.WaitGroup
 	for _, conn := range pool.AcquireAllIdle(ctx) {
-		h := &Hold{pin: conn, alarms: new(Alarms), parts: partsOf(conn.Conn().PgConn())}
+		h := &Hold{pin: conn, timers: new(Timers), scratch: scratchOf(conn.Conn().PgConn())}
 		if h.socket().SetDeadline(time.Time{}) != nil { // it is closed, or can't be asked
 			h.Release()
 			continue

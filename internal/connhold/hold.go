@@ -19,12 +19,13 @@ const closeLimit = time.Second
 // Hold is one pinned connection. It has one owner at a time and is not safe
 // for concurrent use; only its watch runs beside the owner.
 type Hold struct {
-	pin    *pgxpool.Conn // nil once the hold has ended
-	alarms *Alarms
-	watch  *watch    // nil when not watched
-	asked  *question // whose answer has not been read; nil when there is none
-	dirty  bool      // a statement failed or the session died
-	*parts
+	pin     *pgxpool.Conn // nil once the hold has ended
+	timers  *Timers
+	watch   *watch   // nil when not watched
+	pending *request // its answer has not been read; nil when there is none
+	dirty   bool     // a statement failed or the session died
+	loss    *Loss    // the last watch found it; nil while the session lives
+	*scratch
 
 	// Panicked, unless nil, is called with a [PanicError] that is no statement's
 	// error: of a handler that was called by the watch, at the release, or for a
@@ -34,9 +35,9 @@ type Hold struct {
 
 // Pin checks a connection out of pool. It blocks until the pool has one; ctx
 // bounds that wait and not the hold. A connection without deadlines, as some
-// tunnels make them, is refused: nothing could interrupt a read of it. alarms are
+// tunnels make them, is refused: nothing could interrupt a read of it. timers are
 // those of all holds of one owner.
-func Pin(ctx context.Context, pool *pgxpool.Pool, alarms *Alarms) (*Hold, error) {
+func Pin(ctx context.Context, pool *pgxpool.Pool, timers *Timers) (*Hold, error) {
 	var conn *pgxpool.Conn
 	err := Protect(func() (err error) {
 		conn, err = pool.Acquire(ctx)
@@ -45,7 +46,7 @@ func Pin(ctx context.Context, pool *pgxpool.Pool, alarms *Alarms) (*Hold, error)
 	if err != nil {
 		return nil, err
 	}
-	h := &Hold{pin: conn, alarms: alarms, parts: partsOf(conn.Conn().PgConn())}
+	h := &Hold{pin: conn, timers: timers, scratch: scratchOf(conn.Conn().PgConn())}
 	if err := h.socket().SetDeadline(time.Time{}); err != nil && !errors.Is(err, net.ErrClosed) {
 		h.Destroy()
 		return nil, fmt.Errorf("the pool's DialFunc makes connections without deadlines, which a pinned connection needs: %w", err)
@@ -96,8 +97,8 @@ func (h *Hold) Run(ctx context.Context, limit time.Duration, fn func(context.Con
 
 // mustBeFree panics unless the owner may use the connection.
 func (h *Hold) mustBeFree(what string) {
-	if h.pin == nil || h.watch != nil || h.asked != nil {
-		panic("BUG: connhold: " + what + " on a connection that is watched, was left or was given back")
+	if h.pin == nil || h.watch != nil || h.pending != nil {
+		panic("BUG: connhold: " + what + " on a connection that is watched, has a request under way or was given back")
 	}
 }
 
@@ -107,7 +108,7 @@ func (h *Hold) mustBeFree(what string) {
 func (h *Hold) Kill() { _ = h.socket().Close() }
 
 // Watch hands the idle session to a goroutine that notices its end, from
-// limits.Lead later on. On a loss that goroutine, having left the socket, calls
+// limits.StartDelay from now on. On a loss that goroutine, having left the socket, calls
 // onLost once and ends. onLost may end the hold; it must not block on a concurrent
 // [Hold.Unwatch].
 func (h *Hold) Watch(limits Limits, onLost func(*Loss)) {
@@ -116,25 +117,25 @@ func (h *Hold) Watch(limits Limits, onLost func(*Loss)) {
 	h.watch.begin() // last: onLost may end the hold at once, and reads what is written here
 }
 
-// Unwatch takes the session back from the watch and returns the loss that it
-// found, or nil while the session lives. A heartbeat that is under way may
-// take limit to end; then it is cut off and the session counts as lost.
+// Unwatch takes the session back from the watch and returns the loss that the watch
+// found, or nil while the session lives. Later calls return that loss again. A heartbeat
+// that is under way may take limit to end; after that Unwatch cuts it off, and the
+// session counts as lost.
 func (h *Hold) Unwatch(limit time.Duration) *Loss {
 	if h.watch == nil {
-		return nil
+		return h.loss
 	}
 	w := h.watch
 	h.watch = nil
-	if w.alarms.Off(&w.start) { // it has not begun
+	if w.timers.Stop(&w.start) { // it has not begun to read
 		w.onLost = nil
-		h.unbegun = w
+		h.spare = w
 		return nil
 	}
-	loss := w.stop(limit)
-	if loss != nil {
+	if h.loss = w.stop(limit); h.loss != nil {
 		h.dirty = true
 	}
-	return loss
+	return h.loss
 }
 
 // Release ends the hold of a session that is known to hold nothing: the
@@ -163,9 +164,9 @@ func (h *Hold) tell(panicked error) {
 	}
 }
 
-// Taint makes sure that the connection is destroyed at the end of the hold:
-// something has been done to its session that its owner does not know.
-func (h *Hold) Taint() { h.dirty = true }
+// MarkDirty has the end of the hold destroy the connection: its owner does not know
+// what state the session is in.
+func (h *Hold) MarkDirty() { h.dirty = true }
 
 // IsAlive reports whether the connection is open as far as is known here.
 func (h *Hold) IsAlive() bool { return h.pin != nil && !h.pin.Conn().IsClosed() }
@@ -173,7 +174,7 @@ func (h *Hold) IsAlive() bool { return h.pin != nil && !h.pin.Conn().IsClosed() 
 // IsClean reports whether the session may serve somebody else: it is not
 // watched, no statement is under way or failed and no transaction is open.
 func (h *Hold) IsClean() bool {
-	return h.pin != nil && !h.dirty && h.watch == nil && h.asked == nil && h.pin.Conn().PgConn().TxStatus() == 'I'
+	return h.pin != nil && !h.dirty && h.watch == nil && h.pending == nil && h.pin.Conn().PgConn().TxStatus() == 'I'
 }
 
 // Destroy ends the hold and the session. The connection leaves the pool's
@@ -185,7 +186,7 @@ func (h *Hold) Destroy() {
 		return
 	}
 	h.Unwatch(0)
-	h.asked = nil
+	h.pending = nil
 	// Hijacked first: a pool that destroys a connection keeps counting it
 	// until the goodbye is over, which on a dead link takes its time.
 	conn := h.pin.Hijack()

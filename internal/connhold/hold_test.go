@@ -44,7 +44,7 @@ func setup(t *testing.T, configure ...func(*pgxpool.Config)) *bundle {
 
 func (b *bundle) pin(t *testing.T) *connhold.Hold {
 	t.Helper()
-	hold, err := connhold.Pin(t.Context(), b.pool, new(connhold.Alarms))
+	hold, err := connhold.Pin(t.Context(), b.pool, new(connhold.Timers))
 	require.NoError(t, err)
 	return hold
 }
@@ -132,7 +132,7 @@ func TestPin_waitIsBoundedByCtx(t *testing.T) {
 	defer b.pin(t).Release()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	_, err := connhold.Pin(ctx, b.pool, new(connhold.Alarms))
+	_, err := connhold.Pin(ctx, b.pool, new(connhold.Timers))
 	require.ErrorIs(t, err, context.DeadlineExceeded)
 }
 

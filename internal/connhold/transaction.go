@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/rollback"
 )
 
 // Transaction is a transaction on a pinned session. What it takes to begin and to
@@ -94,7 +96,7 @@ func (t *Transaction) close() {
 func (t *Transaction) settle(ctx context.Context) {
 	conn := t.conn()
 	err := Protect(func() error {
-		RollBack(ctx, conn, t.limit)
+		rollback.Run(ctx, conn, t.limit)
 		return nil
 	})
 	dropNotifications(conn)

@@ -17,10 +17,10 @@ type Limits struct {
 	Heartbeat time.Duration // from the start of one heartbeat to the next
 	Timeout   time.Duration // for the server's answer
 
-	// Lead is how long a watch waits before it begins to read. A hold that is
-	// over by then has not paid for a goroutine that reads and has to be
-	// interrupted. A loss that comes earlier is read when the watch begins.
-	Lead time.Duration
+	// StartDelay is how long a watch waits before it begins to read. A shorter hold
+	// does not pay for a goroutine that reads and has to be interrupted. A loss that
+	// comes earlier is read when the watch begins.
+	StartDelay time.Duration
 
 	// Backend is the process ID that each heartbeat has to come from. 0 is for a
 	// connection that leads to one backend only.
@@ -38,9 +38,9 @@ type watch struct {
 	onLost   func(*Loss)
 	panicked func(error) // the hold's; nil for none
 
-	alarms *Alarms
-	start  Alarm         // rings, unless it is called off first
-	ring   func()        // begins
+	timers *Timers
+	start  Timer         // fires, unless it is stopped first
+	fire   func()        // begins to read
 	begun  time.Time     // when the session was known to live
 	exited chan struct{} // closed when the goroutine has left the socket
 	loss   *Loss         // written before exited is closed
@@ -54,19 +54,19 @@ type watch struct {
 
 // newWatch makes a watch that runs once begin is called.
 func newWatch(h *Hold, limits Limits, onLost func(*Loss)) *watch {
-	w := h.unbegun
-	h.unbegun = nil
+	w := h.spare
+	h.spare = nil
 	if w == nil {
 		w = &watch{pgx: h.pin.Conn(), conn: h.pin.Conn().PgConn(), exited: make(chan struct{})}
-		w.ring = func() { go w.run() } // ends on stop, which waits for it, or on a loss
+		w.fire = func() { go w.run() } // ends on stop, which waits for it, or on a loss
 	}
-	w.alarms, w.limits, w.onLost, w.begun, w.panicked = h.alarms, limits, onLost, time.Now(), h.Panicked
+	w.timers, w.limits, w.onLost, w.begun, w.panicked = h.timers, limits, onLost, time.Now(), h.Panicked
 	return w
 }
 
-// begin has the watch run from limits.Lead later on. onLost may be called before
+// begin has the watch run from limits.StartDelay later on. onLost may be called before
 // begin returns.
-func (w *watch) begin() { w.alarms.Set(&w.start, w.begun.Add(w.limits.Lead), w.ring) }
+func (w *watch) begin() { w.timers.Set(&w.start, w.begun.Add(w.limits.StartDelay), w.fire) }
 
 func (w *watch) run() {
 	w.loss = w.untilLost()

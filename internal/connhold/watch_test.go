@@ -51,7 +51,7 @@ func TestWatch_noticesTheEndOfTheSession(t *testing.T) {
 			require.True(t, pgconn.Timeout(loss.Cause))
 		}
 		require.Equal(t, loss, hold.Unwatch(time.Second), "whoever takes the session back is told as well")
-		require.Nil(t, hold.Unwatch(time.Second))
+		require.Equal(t, loss, hold.Unwatch(time.Second), "and again")
 		hold.Release()
 		require.Zero(t, b.pool.Stat().TotalConns())
 		require.Empty(t, lost, "told once")
@@ -90,8 +90,8 @@ func TestUnwatch_givesTheSessionBackUnharmed(t *testing.T) {
 		{Heartbeat: 50 * time.Microsecond},
 		{Heartbeat: time.Millisecond},
 		{Heartbeat: time.Hour},
-		{Heartbeat: time.Nanosecond, Lead: 50 * time.Microsecond},
-		{Heartbeat: time.Nanosecond, Lead: time.Hour},
+		{Heartbeat: time.Nanosecond, StartDelay: 50 * time.Microsecond},
+		{Heartbeat: time.Nanosecond, StartDelay: time.Hour},
 	} {
 		limits.Timeout = limit
 		hold, lost := b.watched(t, limits)

@@ -14,16 +14,16 @@ import (
 func TestAlarms_ringWhenTheyAreDue(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var alarms connhold.Alarms
+		var timers connhold.Timers
 		start := time.Now()
 		const n = 500
-		set, rung := make([]connhold.Alarm, n), make([]time.Duration, n)
+		set, rung := make([]connhold.Timer, n), make([]time.Duration, n)
 		at, off := make([]time.Duration, n), make([]bool, n)
 		for i := range set {
 			at[i] = time.Duration(1+rand.IntN(1000)) * time.Millisecond
-			alarms.Set(&set[i], start.Add(at[i]), func() { rung[i] = time.Since(start) })
+			timers.Set(&set[i], start.Add(at[i]), func() { rung[i] = time.Since(start) })
 			if other := rand.IntN(i + 1); rand.IntN(2) == 0 {
-				off[other] = alarms.Off(&set[other]) || off[other]
+				off[other] = timers.Stop(&set[other]) || off[other]
 			}
 		}
 		time.Sleep(2 * time.Second) //nolint:forbidigo // in a bubble, where time is not real
@@ -33,7 +33,7 @@ func TestAlarms_ringWhenTheyAreDue(t *testing.T) {
 				at[i] = 0
 			}
 			require.Equal(t, at[i], rung[i])
-			require.False(t, alarms.Off(&set[i]))
+			require.False(t, timers.Stop(&set[i]))
 		}
 	})
 }
@@ -41,13 +41,13 @@ func TestAlarms_ringWhenTheyAreDue(t *testing.T) {
 func TestAlarms_canBeSetAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var alarms connhold.Alarms
-		var alarm connhold.Alarm
+		var timers connhold.Timers
+		var timer connhold.Timer
 		rung := 0
 		for range 100 {
-			alarms.Set(&alarm, time.Now().Add(time.Second), func() { rung++ })
-			require.True(t, alarms.Off(&alarm))
-			alarms.Set(&alarm, time.Now().Add(time.Millisecond), func() { rung++ })
+			timers.Set(&timer, time.Now().Add(time.Second), func() { rung++ })
+			require.True(t, timers.Stop(&timer))
+			timers.Set(&timer, time.Now().Add(time.Millisecond), func() { rung++ })
 			time.Sleep(2 * time.Millisecond) //nolint:forbidigo // in a bubble, where time is not real
 			synctest.Wait()
 		}

@@ -24,7 +24,7 @@ func TestAsk_answersInOneRow(t *testing.T) {
 	hold := b.pin(t)
 	echo := hold.NewStatement("echo", "SELECT $1::text")
 	for _, text := range []string{"t", "f", "", "a longer one"} {
-		answer, err := hold.Ask(t.Context(), limit, echo, []byte(text))
+		answer, err := hold.RoundTrip(t.Context(), limit, echo, []byte(text))
 		require.NoError(t, err)
 		require.Equal(t, text, answer)
 	}
@@ -44,7 +44,7 @@ func TestAsk_afterAnErrorTheHoldCanOnlyBeDestroyed(t *testing.T) {
 	} {
 		hold := b.pin(t)
 		pid := hold.PID()
-		_, err := hold.Ask(t.Context(), limit, hold.NewStatement("fails", sql), []byte("1"))
+		_, err := hold.RoundTrip(t.Context(), limit, hold.NewStatement("fails", sql), []byte("1"))
 		require.ErrorContains(t, err, message, sql)
 		require.False(t, hold.IsClean())
 		hold.Release()
@@ -61,17 +61,17 @@ func TestAsk_isLeftWhenCtxEnds(t *testing.T) {
 	blocker := b.block(t)
 	left := make(chan error, 1)
 	go func() {
-		_, err := hold.Ask(ctx, limit, hold.NewStatement("waits", "SELECT pg_advisory_lock($1::bigint)"), []byte("7"))
+		_, err := hold.RoundTrip(ctx, limit, hold.NewStatement("waits", "SELECT pg_advisory_lock($1::bigint)"), []byte("7"))
 		left <- err
 	}()
 	b.eventually(t, "it waits", func() bool { return b.waits(t, hold.PID()) })
 	cancel()
-	require.ErrorIs(t, <-left, connhold.ErrLeft)
+	require.ErrorIs(t, <-left, connhold.ErrAbandoned)
 	require.False(t, hold.IsClean(), "a statement is under way")
 	require.Panics(t, func() { _ = run(t, hold, "SELECT 1") })
 	require.Panics(t, func() { hold.Watch(slow, nil) })
 	_, err := hold.Resume(ctx)
-	require.ErrorIs(t, err, connhold.ErrLeft, "left once more")
+	require.ErrorIs(t, err, connhold.ErrAbandoned, "left once more")
 
 	blocker()
 	answer, err := hold.Resume(t.Context())
@@ -89,8 +89,8 @@ func TestAsk_whatWasLeftIsDestroyed(t *testing.T) {
 	pid := hold.PID()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := hold.Ask(ctx, limit, hold.NewStatement("sleeps", "SELECT pg_sleep($1)"), []byte("0.05"))
-	require.ErrorIs(t, err, connhold.ErrLeft)
+	_, err := hold.RoundTrip(ctx, limit, hold.NewStatement("sleeps", "SELECT pg_sleep($1)"), []byte("0.05"))
+	require.ErrorIs(t, err, connhold.ErrAbandoned)
 	hold.Release()
 	require.Zero(t, b.pool.Stat().TotalConns())
 	b.ended(t, pid)
@@ -106,9 +106,9 @@ func TestAsk_survivesTheEndOfCtxAtAnyInstant(t *testing.T) {
 	var left int
 	for i := range 500 {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Duration(i%50)*10*time.Microsecond)
-		answer, err := hold.Ask(ctx, limit, echo, []byte{byte('a' + i%26)})
+		answer, err := hold.RoundTrip(ctx, limit, echo, []byte{byte('a' + i%26)})
 		cancel()
-		if errors.Is(err, connhold.ErrLeft) {
+		if errors.Is(err, connhold.ErrAbandoned) {
 			left++
 			answer, err = hold.Resume(t.Context())
 		}
@@ -139,14 +139,14 @@ func TestAsk_isBounded(t *testing.T) {
 			hold := b.pin(t)
 			pid := hold.PID()
 			s := hold.NewStatement("slow", "SELECT CASE $1::text WHEN 'sleep' THEN pg_sleep(1000)::text END")
-			_, err := hold.Ask(t.Context(), limit, s, []byte("x"))
+			_, err := hold.RoundTrip(t.Context(), limit, s, []byte("x"))
 			require.NoError(t, err)
 			c.fault(b, hold)
 			start := time.Now()
-			_, err = hold.Ask(t.Context(), 100*time.Millisecond, s, []byte(c.parameter))
+			_, err = hold.RoundTrip(t.Context(), 100*time.Millisecond, s, []byte(c.parameter))
 			require.Error(t, err)
 			require.Less(t, time.Since(start), 10*time.Second)
-			require.NotErrorIs(t, err, connhold.ErrLeft)
+			require.NotErrorIs(t, err, connhold.ErrAbandoned)
 			hold.Release()
 			require.Zero(t, b.pool.Stat().TotalConns())
 			b.proxy.Cut()
@@ -171,7 +171,7 @@ func TestAsk_onAConnectionThatPgxIsClosing(t *testing.T) {
 		return err
 	}))
 	start := time.Now()
-	_, err := hold.Ask(t.Context(), limit, hold.NewStatement("late", "SELECT 1"))
+	_, err := hold.RoundTrip(t.Context(), limit, hold.NewStatement("late", "SELECT 1"))
 	require.Error(t, err)
 	require.Less(t, time.Since(start), limit/2)
 	hold.Release()
@@ -184,7 +184,7 @@ func TestAsk_preparesAnewWhatTheServerHasForgotten(t *testing.T) {
 	hold := b.pin(t)
 	echo := hold.NewStatement("echo", "SELECT $1::text")
 	for range 3 {
-		answer, err := hold.Ask(t.Context(), limit, echo, []byte("x"))
+		answer, err := hold.RoundTrip(t.Context(), limit, echo, []byte("x"))
 		require.NoError(t, err)
 		require.Equal(t, "x", answer)
 		require.NoError(t, run(t, hold, "DISCARD ALL"))
@@ -192,7 +192,7 @@ func TestAsk_preparesAnewWhatTheServerHasForgotten(t *testing.T) {
 	require.True(t, hold.IsClean())
 	// Also when it has another text under the same name.
 	require.NoError(t, run(t, hold, "PREPARE echo (text) AS SELECT 'other'"))
-	answer, err := hold.Ask(t.Context(), limit, hold.NewStatement("echo", "SELECT upper($1)"), []byte("x"))
+	answer, err := hold.RoundTrip(t.Context(), limit, hold.NewStatement("echo", "SELECT upper($1)"), []byte("x"))
 	require.NoError(t, err)
 	require.Equal(t, "X", answer)
 	hold.Release()
@@ -222,9 +222,9 @@ func TestAsk_tellsTheTracer(t *testing.T) {
 	b := setup(t, func(c *pgxpool.Config) { c.ConnConfig.Tracer = told })
 	hold := b.pin(t)
 	s := hold.NewStatement("divides", "SELECT 1 / $1::int")
-	_, err := hold.Ask(t.Context(), limit, s, []byte("1"))
+	_, err := hold.RoundTrip(t.Context(), limit, s, []byte("1"))
 	require.NoError(t, err)
-	_, err = hold.Ask(t.Context(), limit, s, []byte("0"))
+	_, err = hold.RoundTrip(t.Context(), limit, s, []byte("0"))
 	require.Error(t, err)
 	require.Equal(t, tracer{started: 2, ended: 2, failed: 1}, *told)
 	hold.Destroy()
@@ -239,7 +239,7 @@ func (endPanics) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQu
 
 func (endPanics) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) { panic("boom") }
 
-// With the panic alone the session would seem fit for another question, whose answer
+// With the panic alone the session would seem fit for another request, whose answer
 // would be this one's.
 func TestAsk_saysWhatFailedThoughTheTracerPanics(t *testing.T) {
 	t.Parallel()
@@ -252,7 +252,7 @@ func TestAsk_saysWhatFailedThoughTheTracerPanics(t *testing.T) {
 		hold := b.pin(t)
 		var told error
 		hold.Panicked = func(err error) { told = err }
-		_, err := hold.Ask(t.Context(), time.Second, hold.NewStatement("fails", sql), []byte("1"))
+		_, err := hold.RoundTrip(t.Context(), time.Second, hold.NewStatement("fails", sql), []byte("1"))
 		hold.Destroy()
 		require.ErrorContains(t, err, message, sql)
 		var panicked *connhold.PanicError

@@ -13,9 +13,9 @@ import (
 	"github.com/jackc/pgx/v5/pgproto3"
 )
 
-// ErrLeft is what [Hold.Ask] returns when its context ended before the answer
-// was there. The question stays asked.
-var ErrLeft = errors.New("left before the server answered")
+// ErrAbandoned is what [Hold.RoundTrip] returns when its context ended before the answer
+// arrived. The request stays under way.
+var ErrAbandoned = errors.New("abandoned before the server answered")
 
 // Statement is a prepared statement of one session that returns one row of one
 // column. It belongs to that session and is kept with its connection, in
@@ -26,21 +26,20 @@ type Statement struct {
 	isKnown   bool            // to the server
 }
 
-// NewStatement makes a statement under a name that the session has for it.
-// It is prepared in the round trip that first asks it. The pool's tracer is told
-// of its runs, without arguments.
+// NewStatement returns a statement that the session knows under name. The first round
+// trip that uses it prepares it. The pool's tracer sees its runs, without arguments.
 func (h *Hold) NewStatement(name, sql string) *Statement {
 	return &Statement{name: name, sql: sql, tracer: h.pin.Conn().Config().Tracer}
 }
 
-// Untraced makes the tracer not be told of the statement, and returns it.
+// Untraced hides the statement from the tracer, and returns it.
 func (s *Statement) Untraced() *Statement {
 	s.tracer = nil
 	return s
 }
 
-// question is a statement that has been sent.
-type question struct {
+// request is a statement that has been sent.
+type request struct {
 	statement *Statement
 	params    [][]byte
 	traced    context.Context // the tracer's
@@ -54,41 +53,40 @@ type question struct {
 	panicked error // of a handler that was called for one of the messages
 }
 
-// Ask sends a statement and returns its answer, in text, in one round trip. limit
-// bounds that. When ctx ends first it returns [ErrLeft] at once: then the
-// session has the statement under way, and nothing may be done with the hold but
-// [Hold.Resume] or Destroy.
+// RoundTrip runs a statement in one round trip and returns its answer, in text. limit
+// bounds it. When ctx ends first, RoundTrip returns [ErrAbandoned] at once. The request
+// is then still under way, and only [Hold.Resume] and [Hold.Destroy] may follow.
 //
-// Unlike [Hold.Run] it can be left without harm to the connection, and it
-// spares what pgx does for statements of all kinds. After other errors the hold
-// can only be destroyed. With a [PanicError] comes the answer, or nothing if nothing
-// was sent; the session can be asked further then.
-func (h *Hold) Ask(ctx context.Context, limit time.Duration, s *Statement, params ...[]byte) (string, error) {
-	h.mustBeFree("question")
-	h.question = question{statement: s, params: params, traced: ctx, limit: limit, until: time.Now().Add(limit), answer: h.question.answer[:0]}
-	h.asked = &h.question
+// Unlike [Hold.Run], a RoundTrip can be abandoned without harm to the connection, and it
+// skips what pgx does for statements of all kinds. After other errors the hold can only
+// be destroyed. A [PanicError] comes with the answer, or with "" if nothing was sent; the
+// session can be used further then.
+func (h *Hold) RoundTrip(ctx context.Context, limit time.Duration, s *Statement, params ...[]byte) (string, error) {
+	h.mustBeFree("round trip")
+	h.request = request{statement: s, params: params, traced: ctx, limit: limit, until: time.Now().Add(limit), answer: h.request.answer[:0]}
+	h.pending = &h.request
 	if s.tracer != nil {
 		if err := Protect(func() error {
-			h.asked.traced = s.tracer.TraceQueryStart(ctx, h.pin.Conn(), pgx.TraceQueryStartData{SQL: s.sql})
+			h.pending.traced = s.tracer.TraceQueryStart(ctx, h.pin.Conn(), pgx.TraceQueryStartData{SQL: s.sql})
 			return nil
 		}); err != nil { // nothing was sent
-			h.asked, h.question, h.dirty = nil, question{answer: h.question.answer}, true
+			h.pending, h.request, h.dirty = nil, request{answer: h.request.answer}, true
 			return "", err
 		}
 	}
 	return h.await(ctx, h.send)
 }
 
-// Resume waits for the answer to a question that was left.
+// Resume waits for the answer to an abandoned request.
 func (h *Hold) Resume(ctx context.Context) (string, error) {
-	if h.asked == nil {
-		panic("BUG: connhold: nothing was asked")
+	if h.pending == nil {
+		panic("BUG: connhold: no request is under way")
 	}
-	return h.await(ctx, func(*question) {})
+	return h.await(ctx, func(*request) {})
 }
 
-// send writes the question. That it can't is found by reading.
-func (h *Hold) send(q *question) {
+// send writes the request. That it can't is found by reading.
+func (h *Hold) send(q *request) {
 	if h.pin.Conn().IsClosed() { // and pgx may still be writing its goodbye
 		_ = h.socket().Close()
 		return
@@ -103,39 +101,39 @@ func (h *Hold) send(q *question) {
 	h.bind = pgproto3.Bind{PreparedStatement: q.statement.name, Parameters: q.params}
 	f.SendBind(&h.bind)
 	f.SendExecute(&execute)
-	f.SendSync(&endOfQuestion)
+	f.SendSync(&endOfRequest)
 	if err := f.Flush(); err != nil {
 		_ = h.socket().Close()
 	}
 }
 
 var (
-	execute       pgproto3.Execute
-	endOfQuestion pgproto3.Sync
+	execute      pgproto3.Execute
+	endOfRequest pgproto3.Sync
 )
 
-func (h *Hold) await(ctx context.Context, first func(*question)) (string, error) {
-	q := h.asked
-	i := h.interruption
+func (h *Hold) await(ctx context.Context, first func(*request)) (string, error) {
+	q := h.pending
+	i := h.guard
 	if i == nil {
-		i = newInterruption(h)
+		i = newDeadlineGuard(h)
 	}
-	i.alarms = h.alarms
+	i.timers = h.timers
 	i.on(ctx, q.until)
 	first(q)
 	err := h.receive(q)
 	isUnused, left := i.off()
-	if h.interruption = i; !isUnused {
-		h.interruption = nil // it may be on its way
+	if h.guard = i; !isUnused {
+		h.guard = nil // it may be on its way
 	}
 	if left && pgconn.Timeout(err) && time.Now().Before(q.until) {
-		return "", ErrLeft
+		return "", ErrAbandoned
 	}
-	h.asked = nil
+	h.pending = nil
 	answer, err := h.conclude(q, err)
 	asked := *q
 	// Not to be kept with the connection.
-	h.question, h.bind = question{answer: asked.answer[:0]}, pgproto3.Bind{}
+	h.request, h.bind = request{answer: asked.answer[:0]}, pgproto3.Bind{}
 	if asked.statement.tracer != nil {
 		if panicked := Protect(func() error {
 			asked.statement.tracer.TraceQueryEnd(asked.traced, h.pin.Conn(), pgx.TraceQueryEndData{Err: err})
@@ -149,7 +147,7 @@ func (h *Hold) await(ctx context.Context, first func(*question)) (string, error)
 		}
 	}
 	if errors.Is(err, errDeallocated) {
-		return h.Ask(ctx, time.Until(asked.until), asked.statement, asked.params...)
+		return h.RoundTrip(ctx, time.Until(asked.until), asked.statement, asked.params...)
 	}
 	return answer, err
 }
@@ -158,8 +156,8 @@ func (h *Hold) await(ctx context.Context, first func(*question)) (string, error)
 // nothing was executed.
 var errDeallocated = errors.New("prepared statement does not exist")
 
-// conclude says what came of a question that has been read to its end.
-func (h *Hold) conclude(q *question, err error) (string, error) {
+// conclude says what came of a request that has been read to its end.
+func (h *Hold) conclude(q *request, err error) (string, error) {
 	const invalidStatementName = "26000"
 	switch {
 	case err == nil && q.err != nil && q.err.Code == invalidStatementName && !q.parses:
@@ -197,7 +195,7 @@ func text(answer []byte) string {
 
 // receive reads until the session is idle again. It can be called again after a
 // timeout.
-func (h *Hold) receive(q *question) error {
+func (h *Hold) receive(q *request) error {
 	for {
 		isIdle, err := h.receiveMessage(q)
 		if _, ok := errors.AsType[*PanicError](err); ok { // the message has been read
@@ -209,7 +207,7 @@ func (h *Hold) receive(q *question) error {
 	}
 }
 
-func (h *Hold) receiveMessage(q *question) (isIdle bool, err error) {
+func (h *Hold) receiveMessage(q *request) (isIdle bool, err error) {
 	defer recoverInto(&err)
 	message, err := h.pin.Conn().PgConn().ReceiveMessage(context.Background())
 	if err != nil {
@@ -233,13 +231,13 @@ func (h *Hold) receiveMessage(q *question) (isIdle bool, err error) {
 	return false, nil
 }
 
-// interruption ends a read when a context ends, or at a time.
-type interruption struct {
+// deadlineGuard interrupts a read when a context ends, or at a time.
+type deadlineGuard struct {
 	socket net.Conn
-	alarms *Alarms
-	alarm  Alarm
+	timers *Timers
+	timer  Timer
 	stop   func() bool // for the context
-	ring   func()      // ends what is being written as well
+	expire func()      // interrupts a write as well
 	leave  func()
 
 	// mu orders the deadline that interrupts against what follows the read.
@@ -248,21 +246,21 @@ type interruption struct {
 	fired bool
 }
 
-func newInterruption(h *Hold) *interruption {
-	i := &interruption{socket: h.socket()}
-	i.ring, i.leave = func() { i.fire(net.Conn.SetDeadline) }, func() { i.fire(net.Conn.SetReadDeadline) }
+func newDeadlineGuard(h *Hold) *deadlineGuard {
+	i := &deadlineGuard{socket: h.socket()}
+	i.expire, i.leave = func() { i.fire(net.Conn.SetDeadline) }, func() { i.fire(net.Conn.SetReadDeadline) }
 	return i
 }
 
-func (i *interruption) on(ctx context.Context, at time.Time) {
-	i.alarms.Set(&i.alarm, at, i.ring)
+func (i *deadlineGuard) on(ctx context.Context, at time.Time) {
+	i.timers.Set(&i.timer, at, i.expire)
 	i.stop = nil
 	if ctx.Done() != nil {
 		i.stop = context.AfterFunc(ctx, i.leave)
 	}
 }
 
-func (i *interruption) fire(end func(net.Conn, time.Time) error) {
+func (i *deadlineGuard) fire(end func(net.Conn, time.Time) error) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if !i.over {
@@ -272,12 +270,12 @@ func (i *interruption) fire(end func(net.Conn, time.Time) error) {
 }
 
 // off sees to it that nothing is interrupted from now on. It reports whether the
-// interruption can be used again, and else whether it did interrupt the read.
-func (i *interruption) off() (isUnused, fired bool) {
-	calledOff := i.alarms.Off(&i.alarm)
-	stopped := i.stop == nil || i.stop()
+// deadlineGuard can be used again, and else whether it did interrupt the read.
+func (i *deadlineGuard) off() (isUnused, fired bool) {
+	timerStopped := i.timers.Stop(&i.timer)
+	contextStopped := i.stop == nil || i.stop()
 	i.stop = nil
-	if calledOff && stopped {
+	if timerStopped && contextStopped {
 		return true, false
 	}
 	i.mu.Lock()
