@@ -125,7 +125,7 @@ func TestLocker_saysThatTheLockTableIsFull(t *testing.T) {
 func librarySQL(t *testing.T) map[string][]string {
 	t.Helper()
 	texts := map[string][]string{}
-	for _, folder := range []string{"advisory", "fencing", "migrations", "internal/connhold", "internal/critical", "internal/grant"} {
+	for _, folder := range []string{"advisory", "fencing", "migrations", "internal/connhold", "internal/critical", "internal/grant", "internal/lockproto"} {
 		require.NoError(t, filepath.WalkDir(folder, func(path string, _ fs.DirEntry, err error) error {
 			switch {
 			case err != nil || strings.HasSuffix(path, "_test.go"):
@@ -141,7 +141,7 @@ func librarySQL(t *testing.T) map[string][]string {
 			return nil
 		}))
 	}
-	require.Contains(t, texts, "advisory/sql.go")
+	require.Contains(t, texts, "internal/lockproto/statement.go")
 	return texts
 }
 

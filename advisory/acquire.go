@@ -4,7 +4,8 @@ import (
 	"context"
 	"time"
 
-	"github.com/pgadvisory/pgadvisory/internal/grant"
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
 )
 
 // TryLock takes the lock if it is free. Once it has a connection of the pool, it
@@ -20,7 +21,7 @@ import (
 // that can't be reached may keep the lock for a session that it has not given up
 // yet; see [Config.VanishTimeout].
 func (l *Locker) TryLock(ctx context.Context, key Key) (*Lock, error) {
-	return l.TryLockIssuing(ctx, key, grant.Issue{})
+	return l.acquireOne(ctx, "try lock", &waiter{request: requestFor(key, false), try: true})
 }
 
 // Lock waits until the lock is granted or ctx ends.
@@ -41,7 +42,7 @@ func (l *Locker) TryLock(ctx context.Context, key Key) (*Lock, error) {
 // ctx meet, either may win. A wait that was given up can still get the lock on
 // the server, for the moment that it takes to give it back.
 func (l *Locker) Lock(ctx context.Context, key Key) (*Lock, error) {
-	return l.LockIssuing(ctx, key, grant.Issue{})
+	return l.acquireOne(ctx, "lock", &waiter{request: requestFor(key, false)})
 }
 
 // TryRLock is TryLock in the shared mode: any number of sessions hold a lock in
@@ -49,88 +50,88 @@ func (l *Locker) Lock(ctx context.Context, key Key) (*Lock, error) {
 // connection of its own. There is no way from one mode to the other but to
 // unlock.
 func (l *Locker) TryRLock(ctx context.Context, key Key) (*Lock, error) {
-	return l.acquire(ctx, "try shared lock", &waiter{request: requestFor(key, true, grant.Issue{}), shared: true, try: true})
+	return l.acquireOne(ctx, "try shared lock", &waiter{request: requestFor(key, true), shared: true, try: true})
 }
 
 // RLock is Lock in the shared mode; see TryRLock. It does not overtake a call of
 // this Locker for the exclusive mode that came first.
 func (l *Locker) RLock(ctx context.Context, key Key) (*Lock, error) {
-	return l.acquire(ctx, "shared lock", &waiter{request: requestFor(key, true, grant.Issue{}), shared: true})
+	return l.acquireOne(ctx, "shared lock", &waiter{request: requestFor(key, true), shared: true})
 }
 
-// TryLockIssuing is TryLock for package fencing. Its last parameter's type is
-// internal to this module.
-func (l *Locker) TryLockIssuing(ctx context.Context, key Key, issue grant.Issue) (*Lock, error) {
-	return l.acquire(ctx, "try lock", &waiter{request: requestFor(key, false, issue), try: true})
+func requestFor(key Key, shared bool) request {
+	return request{
+		Request: lockproto.Request{Targets: []lockid.Target{{ID: key.lockID(), Shared: shared}}, Name: key.label()},
+		keys:    []Key{key},
+	}
 }
 
-// LockIssuing is Lock for package fencing. Its last parameter's type is
-// internal to this module.
-func (l *Locker) LockIssuing(ctx context.Context, key Key, issue grant.Issue) (*Lock, error) {
-	return l.acquire(ctx, "lock", &waiter{request: requestFor(key, false, issue)})
+// acquireOne takes one lock, or one slot of a semaphore.
+func (l *Locker) acquireOne(ctx context.Context, verb string, w *waiter) (*Lock, error) {
+	return l.acquire(ctx, verb, w, l.awaitOne)
 }
 
-func requestFor(key Key, shared bool, issue grant.Issue) request {
-	return request{keys: []Key{key}, targets: []target{{tag: key.tag(), shared: shared}}, issue: issue}
+func (l *Locker) awaitOne(w *waiter) (result, error) {
+	if err := w.keys[0].validate(); err != nil {
+		return result{}, err
+	}
+	if w.semaphore != nil {
+		if err := w.semaphore.validate(); err != nil {
+			return result{}, err
+		}
+	}
+	return l.await(w.Targets[0].ID, w)
 }
 
-func (l *Locker) acquire(ctx context.Context, verb string, w *waiter) (*Lock, error) {
+// acquire takes the locks of w by a function that awaits the result, and tells the
+// Observer.
+func (l *Locker) acquire(ctx context.Context, verb string, w *waiter, await func(*waiter) (result, error)) (*Lock, error) {
 	start := time.Now()
 	a := w.attempt()
-	telling := l.attempting(ctx, a)
+	told := l.attempting(ctx, a)
 	w.ctx, w.result = ctx, make(chan result, 1)
-	r, err := l.await(w)
+	r, err := result{}, errNilContext
+	if ctx != nil {
+		r, err = await(w)
+	}
 	if err != nil {
 		err = wrap(verb, w.keys, err)
 	} else {
 		a.Keys = r.lock.keys
 	}
 	a.Waited, a.Lock, a.Err = time.Since(start), r.lock, err
-	l.attempted(telling, a)
+	l.attempted(told, a)
 	return r.lock, err
 }
 
 // attempt is what an Observer is told of w's call.
 func (w *waiter) attempt() Attempt {
-	if w.slots != nil { // its keys are those of no lock
-		return Attempt{Semaphore: w.slots.name, Try: w.try}
+	if w.semaphore != nil { // its keys are those of no lock
+		return Attempt{Semaphore: w.semaphore.name, Try: w.try}
 	}
 	return Attempt{Keys: w.keys, Shared: w.shared, Try: w.try, Lead: w.lead}
 }
 
-// await waits for the answer to w, which is to be the only target's.
-func (l *Locker) await(w *waiter) (result, error) {
-	if w.ctx == nil {
-		return result{}, errNilContext
-	}
-	if err := w.keys[0].validate(); err != nil {
-		return result{}, err
-	}
-	if w.slots != nil {
-		if err := w.slots.validate(); err != nil {
-			return result{}, err
-		}
-	}
-	return l.awaitIn(w, w.targets[0].tag)
-}
-
-func (l *Locker) awaitIn(w *waiter, t tag) (result, error) {
+// await waits in a queue for the result of w, and leaves the queue when w's ctx ends.
+func (l *Locker) await(id lockid.ID, w *waiter) (result, error) {
 	if w.ctx.Err() != nil {
+		l.unholdCall(w)
 		return result{}, ended(w.ctx)
 	}
-	ln, asks, err := l.join(t, w)
+	q, acquires, err := l.join(id, w)
 	if err != nil {
+		l.unholdCall(w)
 		return result{}, err
 	}
-	if asks {
-		l.contendFor(ln, w)
+	if acquires {
+		l.acquireFor(q, w)
 	}
 	select {
 	case r := <-w.result:
 		return r, r.err
 	case <-w.ctx.Done():
 	}
-	if err := l.leave(ln, w); err != nil {
+	if err := l.leave(q, w); err != nil {
 		return result{}, err
 	}
 	// Served in the same instant: the result is there, or about to be.

@@ -1,12 +1,12 @@
 package advisory
 
 import (
-	"context"
+	"fmt"
 	"runtime"
-	"strings"
 	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
 )
 
 // operation is one call's part of a Session's round trip: to try its locks, or
@@ -29,7 +29,7 @@ func (s *Session) enqueue(op *operation) error {
 	s.queue = append(s.queue, op)
 	if !s.draining {
 		s.draining = true
-		go s.drain() // ends with the queue; Close waits for it by taking the turn
+		go s.drain() // ends with the queue; Close waits for it by locking the connection
 	}
 	return nil
 }
@@ -45,15 +45,15 @@ func (s *Session) abandon(op *operation) bool {
 // drain works off the queue: what has come during one round trip goes into the
 // next.
 func (s *Session) drain() {
-	s.awaitTurn()
-	defer s.locker.onOwnGoroutine(s.pass)
+	s.lockConn()
+	defer s.locker.onOwnGoroutine(s.unlockConn)
 	if !s.begin() {
 		return
 	}
 	for s.giveWay() {
 		batch := s.next()
 		if batch == nil {
-			s.seat.watch()
+			s.conn.watch()
 			return
 		}
 		if loss := s.run(batch); loss != nil {
@@ -66,12 +66,12 @@ func (s *Session) drain() {
 }
 
 // begin takes the session from its watch, and reports false if that was the end
-// of the Session. The caller has the turn.
+// of the Session. The caller has locked the connection.
 func (s *Session) begin() bool {
 	if s.isOver() {
 		return false
 	}
-	if loss := s.seat.hold.Unwatch(s.locker.config.HeartbeatTimeout); loss != nil {
+	if loss := s.conn.hold.Unwatch(s.locker.config.HeartbeatTimeout); loss != nil {
 		s.end(loss)
 		return false
 	}
@@ -111,12 +111,12 @@ func (s *Session) queued() int {
 // giveWay lets somebody else have the turn who waits for it, and reports false if
 // that was the end of the Session.
 func (s *Session) giveWay() bool {
-	if !s.seat.isWanted() {
+	if !s.conn.isWanted() {
 		return true
 	}
-	s.seat.watch()
-	s.seat.pass()
-	s.awaitTurn()
+	s.conn.watch()
+	s.conn.unlock()
+	s.lockConn()
 	return s.begin()
 }
 
@@ -138,23 +138,24 @@ func (s *Session) next() []*operation {
 	return batch
 }
 
-// run does the operations of one round trip, and returns the session's loss if
-// it could not.
+// run does the operations of one round trip, and returns the session's loss if it could
+// not.
 func (s *Session) run(batch []*operation) *connhold.Loss {
 	rows := rowsOf(batch)
-	answers, err := s.ask(s.work, rows)
+	results, err := s.batches.Run(rows)
 	if err != nil {
-		return s.recover(batch, rows, answers, err)
+		return s.recover(batch, rows, results, err)
 	}
 	s.decide(batch)
-	var undo []row
+	var undo []lockproto.Row
+	first := 0
 	for _, op := range batch {
 		n := len(op.lock.locks)
-		undo = append(undo, s.judge(op, rows[:n], answers[:n])...)
-		rows, answers = rows[n:], answers[n:]
+		undo = append(undo, s.judge(op, rows[first:first+n], results[first:first+n])...)
+		first += n
 	}
 	if len(undo) > 0 {
-		if _, err := s.ask(s.undo, undo); err != nil {
+		if err := s.batches.Undo(undo); err != nil {
 			return asLoss(err)
 		}
 	}
@@ -165,6 +166,16 @@ func (s *Session) run(batch []*operation) *connhold.Loss {
 	}
 	s.conclude(batch)
 	return nil
+}
+
+func rowsOf(batch []*operation) []lockproto.Row {
+	rows := make([]lockproto.Row, 0, len(batch)) // more, if some have several
+	for _, op := range batch {
+		for _, t := range op.lock.locks {
+			rows = append(rows, lockproto.Row{Target: t, Release: op.unlocks})
+		}
+	}
+	return rows
 }
 
 // decide has the results be given to the callers who have not left until now.
@@ -179,29 +190,31 @@ func (s *Session) decide(batch []*operation) {
 // judge notes the result of an operation, and returns what has to be unlocked
 // again: the part of several locks that was granted, or the locks of a caller
 // who has left.
-func (s *Session) judge(op *operation, rows []row, answers string) (undo []row) {
-	all := !strings.Contains(answers, isNot)
+func (s *Session) judge(op *operation, rows []lockproto.Row, results lockproto.Results) (undo []lockproto.Row) {
+	all := results.AllOK(0, len(rows))
 	switch {
 	case op.unlocks && !all:
-		s.seat.hold.MarkDirty()
+		s.conn.hold.MarkDirty()
 		op.err = &LostError{Keys: op.lock.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
 		return nil
 	case op.unlocks || all && op.decided:
 		return nil
 	case !all:
-		op.err = errHeldElsewhere
+		op.err = errOneHeldElsewhere
 	}
 	for i, r := range rows {
-		if answers[i:i+1] != isNot {
-			r.unlock = true
+		if results.OK(i) {
+			r.Release = true
 			undo = append(undo, r)
 		}
 	}
 	return undo
 }
 
+var errOneHeldElsewhere = fmt.Errorf("%w: another session holds the lock, or one of them", ErrNotAcquired)
+
 // conclude gives the results: the Session has the locks that were granted, and
-// those that were not, or are unlocked, give up their places.
+// those that were not, or are unlocked, give up their keys.
 func (s *Session) conclude(batch []*operation) {
 	now := time.Now()
 	s.mu.Lock()
@@ -222,11 +235,11 @@ func (s *Session) conclude(batch []*operation) {
 		k := op.lock
 		switch {
 		case op.isGranted():
-			for _, o := range k.occupants {
-				o.lock = &k.Lock
+			for _, h := range k.holders {
+				h.lock = &k.Lock
 			}
 		default:
-			l.vacateLocked(k.targets, k.occupants, nil)
+			l.unholdLocked(k.Targets, k.holders, nil)
 		}
 	}
 	l.mu.Unlock()
@@ -240,14 +253,3 @@ func (s *Session) conclude(batch []*operation) {
 
 // isGranted reports whether the operation has taken its locks for its caller.
 func (op *operation) isGranted() bool { return !op.unlocks && op.decided && op.err == nil }
-
-// ask runs a statement on rows and returns a letter for each.
-func (s *Session) ask(statement *connhold.Statement, rows []row) (answers string, err error) {
-	kinds, ids := parametersOf(rows)
-	answers, err = s.seat.hold.RoundTrip(context.Background(), s.locker.config.HeartbeatTimeout, statement, kinds, ids)
-	if err == nil && len(answers) != len(rows) {
-		s.seat.hold.MarkDirty()
-		err = errWrongAnswer
-	}
-	return answers, err
-}

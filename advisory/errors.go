@@ -42,12 +42,12 @@ var (
 
 	// ErrStandby is returned by the locking methods when the pool connects to
 	// a standby. Its locks are its own.
-	ErrStandby = errors.New("advisory: the server is a standby")
+	ErrStandby = lockerr.ErrStandby
 
 	// ErrUnsupportedServer is returned by the locking methods when the pool
 	// connects to an engine whose advisory locks lock nothing, or to a server
 	// that is too old.
-	ErrUnsupportedServer = errors.New("advisory: unsupported server")
+	ErrUnsupportedServer = lockerr.ErrUnsupportedServer
 
 	// ErrLockTableFull is returned by the locking methods when the server has
 	// no room for one more lock. Nothing is kept.

@@ -6,10 +6,12 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
 )
 
 // Slice is how long one wait on the server lasts.
-const Slice = slice
+const Slice = lockproto.Slice
 
 // ExecOnSession runs SQL on the session that holds the lock, as nothing outside
 // of this package can.
@@ -28,23 +30,23 @@ func OnSession(k *Lock, fn func(*pgx.Conn)) error {
 }
 
 func onSession(k *Lock, fn func(context.Context, *pgx.Conn) error) error {
-	if err := k.seat.take(context.Background()); err != nil {
+	if err := k.conn.lock(context.Background()); err != nil {
 		return err
 	}
-	defer k.seat.pass()
-	if loss := k.seat.hold.Unwatch(time.Second); loss != nil {
+	defer k.conn.unlock()
+	if loss := k.conn.hold.Unwatch(time.Second); loss != nil {
 		return loss.Cause
 	}
-	defer k.seat.watch()
-	return k.seat.hold.Run(context.Background(), time.Minute, fn)
+	defer k.conn.watch()
+	return k.conn.hold.Run(context.Background(), time.Minute, fn)
 }
 
-// Waiting counts the calls that wait in the Locker's line for key.
+// Waiting counts the calls that wait in the Locker's queue for key.
 func Waiting(l *Locker, key Key) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if ln := l.lines[key.tag()]; ln != nil {
-		return len(ln.waiters)
+	if q := l.queues[key.lockID()]; q != nil {
+		return len(q.waiters)
 	}
 	return 0
 }
@@ -54,12 +56,12 @@ func Waiting(l *Locker, key Key) int {
 func Leftovers(l *Locker) string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.pinned == 0 && l.leaving == 0 && len(l.lines) == 0 && len(l.calls) == 0 && len(l.sessions) == 0 {
+	if l.pinned == 0 && l.releasing == 0 && len(l.queues) == 0 && len(l.sessions) == 0 {
 		return ""
 	}
-	text := fmt.Sprintf("%d pinned, %d leaving, %d calls, %d sessions", l.pinned, l.leaving, len(l.calls), len(l.sessions))
-	for t, ln := range l.lines {
-		text += fmt.Sprintf(", line %+v: %d waiters, %d holders, contended %t", t, len(ln.waiters), len(ln.holders), ln.contended)
+	text := fmt.Sprintf("%d pinned, %d releasing, %d sessions", l.pinned, l.releasing, len(l.sessions))
+	for id, q := range l.queues {
+		text += fmt.Sprintf(", queue %+v: %d waiters, %d holders, phase %d", id, len(q.waiters), len(q.holders), q.phase)
 	}
 	return text
 }
@@ -73,3 +75,6 @@ func Queued(s *Session) int {
 
 // WithDefaults is the config that a Locker made by New has.
 func WithDefaults(c *Config) (Config, error) { return c.withDefaults(defaultReserve) }
+
+// Passes reports whether an error of a campaign may be gone at the next one.
+var Passes = passes

@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
 )
 
 // Querier is what [Inspect] needs of a database: a *pgxpool.Pool, a *pgx.Conn
@@ -35,21 +37,21 @@ func Inspect(ctx context.Context, db Querier, keys ...Key) ([]Status, error) {
 	case db == nil:
 		return nil, errors.New("advisory: inspect: the database is nil")
 	}
-	known := make(map[tag]Key, len(keys))
+	known := make(map[lockid.ID]Key, len(keys))
 	ids, pairs := []int64{}, []int64{}
 	for _, key := range keys {
 		if err := key.validate(); err != nil {
 			return nil, wrap("inspect", []Key{key}, err)
 		}
-		t := key.tag()
+		t := key.lockID()
 		if _, ok := known[t]; ok {
 			continue // the first one names it
 		}
 		known[t] = key
-		if t.isPair() {
-			pairs = append(pairs, t.id)
+		if t.IsPair() {
+			pairs = append(pairs, t.Number)
 		} else {
-			ids = append(ids, t.id)
+			ids = append(ids, t.Number)
 		}
 	}
 	rows, err := db.Query(ctx, inspectSQL, len(keys) == 0, ids, pairs)

@@ -5,6 +5,8 @@ import (
 	"strconv"
 	"strings"
 	"unicode/utf8"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
 )
 
 // Key names one advisory lock of a database. PostgreSQL knows two disjoint
@@ -43,7 +45,7 @@ const (
 //
 // Two of n names fall on one number with a probability of about n²/2⁶⁵: one in
 // 37 million for a million names. They then exclude each other.
-func Name(name string) Key { return Key{kind: nameKey, id: hashText(name), name: name} }
+func Name(name string) Key { return Key{kind: nameKey, id: lockid.Hash(name), name: name} }
 
 // ID is the lock pg_advisory_lock(id) of one bigint.
 func ID(id int64) Key { return Key{kind: idKey, id: id} }
@@ -51,7 +53,7 @@ func ID(id int64) Key { return Key{kind: idKey, id: id} }
 // Pair is the lock pg_advisory_lock(class, object) of two ints. No Pair ever
 // excludes a Name or an ID, whatever the numbers.
 func Pair(class, object int32) Key {
-	return Key{kind: pairKey, id: int64(class)<<32 | int64(uint32(object))}
+	return Key{kind: pairKey, id: lockid.OfPair(class, object).Number}
 }
 
 // String is for people: the name where there is one, and the number.
@@ -62,7 +64,7 @@ func (k Key) String() string {
 	case nameKey:
 		return fmt.Sprintf("%q (%d)", k.name, k.id)
 	case pairKey:
-		return fmt.Sprintf("(%d, %d)", k.tag().class(), k.tag().object())
+		return fmt.Sprintf("(%d, %d)", k.lockID().Class(), k.lockID().Object())
 	default:
 		return strconv.FormatInt(k.id, 10)
 	}
@@ -82,7 +84,33 @@ func (k Key) SQL() string {
 	if k.kind == noKey {
 		return ""
 	}
-	return k.tag().literals()
+	return k.lockID().SQL()
+}
+
+// lockID is the lock, however the Key was made.
+func (k Key) lockID() lockid.ID {
+	if k.kind == pairKey {
+		return lockid.ID{Space: lockid.Pairs, Number: k.id}
+	}
+	return lockid.OfNumber(k.id)
+}
+
+// targetsOf returns what to lock for keys, each lock once, in the order of
+// [lockid.Compare].
+func targetsOf(keys []Key, shared bool) []lockid.Target {
+	targets := make([]lockid.Target, len(keys))
+	for i, k := range keys {
+		targets[i] = lockid.Target{ID: k.lockID(), Shared: shared}
+	}
+	return lockid.Sort(targets)
+}
+
+// nameOf names the first of several keys, for an application_name.
+func nameOf(keys []Key) string {
+	if len(keys) == 1 {
+		return keys[0].label()
+	}
+	return fmt.Sprintf("%s and %d more", keys[0].label(), len(keys)-1)
 }
 
 func (k Key) validate() error {

@@ -3,15 +3,12 @@ package advisory
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
-	"github.com/pgadvisory/pgadvisory/internal/critical"
-	"github.com/pgadvisory/pgadvisory/internal/grant"
+	"github.com/pgadvisory/pgadvisory/internal/election"
 )
 
 // Lead makes this process a candidate, of whom one leads at a time, until ctx
@@ -64,69 +61,22 @@ import (
 // If fn unlocks by itself, the rest of it runs without the lock, and what it
 // returns ends Lead. If fn panics the lock is unlocked and the panic goes on.
 func (l *Locker) Lead(ctx context.Context, key Key, fn func(context.Context, *Lock) error) error {
-	return l.LeadIssuing(ctx, key, grant.Issue{}, fn)
+	return l.lead(ctx, requestFor(key, false), fn)
 }
 
-// LeadIssuing is Lead for package fencing. Its third parameter's type is
-// internal to this module.
-func (l *Locker) LeadIssuing(ctx context.Context, key Key, issue grant.Issue, fn func(context.Context, *Lock) error) error {
+func (l *Locker) lead(ctx context.Context, r request, fn func(context.Context, *Lock) error) error {
 	if ctx == nil {
-		return wrap("lead", []Key{key}, errNilContext)
+		return wrap("lead", r.keys, errNilContext)
 	}
-	failures, hasLed := 0, false
-	for {
-		lock, err := l.acquire(ctx, "lock", &waiter{request: requestFor(key, false, issue), lead: true})
-		switch {
-		case err == nil:
-			start := time.Now()
-			var isLost bool
-			if isLost, err = lead(ctx, lock, fn); !isLost {
-				return err
-			}
-			hasLed = true
-			if time.Since(start) > longestPause {
-				failures = 0
-			}
-		case ctx.Err() != nil:
-			return leadEnded(ctx, []Key{key}, err)
-		case !passes(err, hasLed):
-			return err
-		}
-		failures++
-		if !l.pause(ctx, backoff(failures, rand.Float64())) {
-			return leadEnded(ctx, []Key{key}, err)
-		}
+	campaign := election.Campaign[*Lock]{
+		Lock: func(ctx context.Context) (*Lock, error) {
+			return l.acquireOne(ctx, "lock", &waiter{request: r, lead: true})
+		},
+		IsPassing: passes,
+		Closing:   l.closing,
+		Ended:     func(ctx context.Context) error { return wrap("lead", r.keys, ended(ctx)) },
 	}
-}
-
-// lead is one term. When it was lost there is to be another one, and err says
-// how it was lost.
-func lead(ctx context.Context, lock *Lock, fn func(context.Context, *Lock) error) (isLost bool, err error) {
-	var result, atReturn error
-	err = critical.Run(ctx, lock, func(ctx context.Context, lock *Lock) error {
-		result = fn(ctx, lock)
-		atReturn = lock.Err()
-		return result
-	})
-	unlocked := lock.Unlock(ctx) // once more, for what it returned
-	switch {
-	case ctx.Err() != nil:
-		return false, leadEnded(ctx, lock.Keys(), err)
-	case errors.Is(atReturn, ErrLost):
-		return true, atReturn
-	case result != nil && errors.Is(unlocked, ErrLost):
-		return true, unlocked
-	default:
-		return false, err
-	}
-}
-
-// leadEnded is the error of a Lead whose ctx has ended, with what else is known.
-func leadEnded(ctx context.Context, keys []Key, err error) error {
-	if errors.Is(err, ctx.Err()) && errors.Is(err, context.Cause(ctx)) {
-		return err // says it all
-	}
-	return errors.Join(wrap("lead", keys, ended(ctx)), err)
+	return campaign.Run(ctx, fn)
 }
 
 // passes reports whether an error of a campaign may be gone at the next one.
@@ -141,15 +91,7 @@ func passes(err error, hasLed bool) bool {
 		return false
 	}
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
-	if !ok || len(pgErr.Code) < 2 {
-		return true
-	}
-	switch pgErr.Code[:2] {
-	case "0A", "28", "3D", "3F", "42":
-		return false
-	default:
-		return !isRefusedByPooler(pgErr)
-	}
+	return !ok || election.PassesSQLState(pgErr.Code) && !isRefusedByPooler(pgErr)
 }
 
 // isRefusedByPooler recognizes what PgBouncer refuses for good. Before its

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
 )
 
 // Lock is a lock, or several, held on a pinned connection. It is for one use:
@@ -24,12 +26,12 @@ import (
 type Lock struct {
 	locker *Locker
 	request
-	locks     []target    // on the server
-	occupants []*occupant // its places in the lines, by target
-	seat      *seat
-	in        *sessionLock // if the seat is a Session's
-	receipt   int64
-	granted   time.Time
+	locks   []lockid.Target // on the server
+	holders []*holder       // in the queues of its targets
+	conn    *heldConn
+	in      *sessionLock // if the connection is a Session's
+	receipt int64
+	granted time.Time
 
 	ending
 
@@ -41,27 +43,27 @@ type Lock struct {
 	result    error
 }
 
-// newLock makes a Lock of what a contest has won. It is called under the
-// Locker's mu, so that nobody can unlock what is not watched yet.
-func (l *Locker) newLock(r request, occupants []*occupant, c *contest) *Lock {
+// newLock makes a Lock of what an attempt has got. The caller holds the Locker's mu, so
+// that nobody can unlock what is not watched yet.
+func (l *Locker) newLock(r request, holders []*holder, a *attempt) *Lock {
 	k := &Lock{
-		locker: l, request: r, locks: r.targets, occupants: occupants,
+		locker: l, request: r, locks: r.Targets, holders: holders,
 		granted: time.Now(),
 	}
 	k.unsettled.Add(1)
-	if !r.issue.IsZero() {
-		k.receipt = c.receipt
+	if !r.Issue.IsZero() {
+		k.receipt = a.answer.Receipt
 	}
-	if s := r.slots; s != nil {
-		slot := s.slot(c.slot)
+	if s := r.semaphore; s != nil {
+		slot := s.slot(a.answer.Slot)
 		k.keys = []Key{slot}
-		k.locks = []target{{tag: slot.tag()}, {tag: tag{id: s.announcement()}, shared: true}}
+		k.locks = []lockid.Target{{ID: slot.lockID()}, {ID: lockid.OfNumber(s.announcement()), Shared: true}}
 	}
-	for _, o := range occupants {
-		o.lock = k
+	for _, h := range holders {
+		h.lock = k
 	}
-	k.seat = l.newSeat(c, k.lose, k.breakOff)
-	k.seat.watch()
+	k.conn = l.newHeldConn(a, k.lose, k.breakOff)
+	k.conn.watch()
 	return k
 }
 
@@ -80,16 +82,7 @@ func (k *Lock) BackendPID() uint32 {
 	if !k.made() {
 		return 0
 	}
-	return k.seat.pid
-}
-
-// Receipt is for package fencing: what the function that it had called at the
-// grant returned. It is 0 for other locks.
-func (k *Lock) Receipt() int64 {
-	if k == nil {
-		return 0
-	}
-	return k.receipt
+	return k.conn.pid
 }
 
 // Done returns a channel that is closed once the lock is not held any more:

@@ -11,6 +11,9 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/lockerr"
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
 )
 
 // Locker takes advisory locks, each on a connection of its own that it pins
@@ -24,20 +27,22 @@ type Locker struct {
 	limit  int // connections that may be pinned at once
 	server Server
 
-	work     sync.WaitGroup // goroutines that contend for a lock
+	proto lockproto.Config
+
+	work     sync.WaitGroup // acquirers
 	timers   connhold.Timers
 	pooler   poolerFinding
 	panicked func(error) // logPanic
 
-	// mu guards the fields below, and those of every line. Nothing blocks
+	// mu guards the fields below, and those of every queue. Nothing blocks
 	// under it: no statement, no wait for a connection, no callback.
-	mu       sync.Mutex
-	closed   bool
-	pinned   int // connections pinned or being waited for
-	leaving  int // of these, on their way back
-	forsaken int // of these, closed under a transaction whose function has not returned
-	lines    map[tag]*line
-	calls    map[*call]struct{} // for several locks or for a Session, under way
+	mu        sync.Mutex
+	closed    bool
+	pinned    int // connections pinned or being waited for
+	releasing int // of these, on their way back
+	forsaken  int // of these, closed under a transaction whose function has not returned
+	queues    map[lockid.ID]*queue
+	callCount int64 // numbers the queues of single calls
 
 	sessions map[*Session]struct{}
 	closing  chan struct{} // closed by Close
@@ -80,7 +85,7 @@ func Open(ctx context.Context, connString string, config *Config) (*Locker, erro
 		pool.Close()
 		return nil, fmt.Errorf("advisory: open: %w", err)
 	}
-	locker.owned = true
+	locker.owned, locker.proto.Owned = true, true
 	return locker, nil
 }
 
@@ -96,10 +101,10 @@ func newLocker(pool *pgxpool.Pool, config *Config, reserve int) (*Locker, error)
 	}
 	l := &Locker{
 		pool: pool, config: c, size: size, limit: size - c.Reserve,
-		lines: make(map[tag]*line), calls: make(map[*call]struct{}),
-		sessions: make(map[*Session]struct{}), closing: make(chan struct{}),
+		queues: make(map[lockid.ID]*queue), sessions: make(map[*Session]struct{}), closing: make(chan struct{}),
 	}
 	l.panicked = l.logPanic
+	l.proto = lockproto.Config{AnswerTimeout: c.HeartbeatTimeout, VanishTimeout: c.VanishTimeout, CheckPooler: l.checkPooler}
 	server := pool.Config().ConnConfig
 	l.server = Server{Host: server.Host, Port: server.Port, Database: server.Database}
 	return l, nil
@@ -171,34 +176,31 @@ func (l *Locker) shut() ([]*Lock, []*Session) {
 	}
 	l.closed = true
 	held := make(map[*Lock]struct{})
-	for _, ln := range l.lines {
-		ln.refuseAllLocked(ErrClosed)
-		if ln.stopConnecting != nil {
-			ln.stopConnecting()
+	for _, q := range l.queues {
+		q.refuseAllLocked(ErrClosed)
+		if q.cancelConnect != nil {
+			q.cancelConnect()
 		}
-		for _, o := range ln.holders {
-			if o.lock != nil && o.lock.in == nil {
-				held[o.lock] = struct{}{}
+		for _, h := range q.holders {
+			if h.lock != nil && h.lock.in == nil {
+				held[h.lock] = struct{}{}
 			}
 		}
-	}
-	for c := range l.calls {
-		c.stop(ErrClosed)
 	}
 	return slices.Collect(maps.Keys(held)), slices.Collect(maps.Keys(l.sessions))
 }
 
-// forsake counts the connection of a seat out when the transaction that has the turn
-// has ended, whose function can take any time.
-func (l *Locker) forsake(s *seat, dispose func()) {
+// forsake counts a connection out when the transaction that has it locked has ended,
+// whose function can take any time.
+func (l *Locker) forsake(c *heldConn, dispose func()) {
 	l.mu.Lock()
 	l.forsaken++
 	l.mu.Unlock()
 	// Ends when the transaction's function returns; nobody can wait for that.
 	go func() {
-		_ = s.take(context.Background())
+		_ = c.lock(context.Background())
 		dispose()
-		s.pass()
+		c.unlock()
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		l.forsaken--
@@ -206,9 +208,4 @@ func (l *Locker) forsake(s *seat, dispose func()) {
 }
 
 // ended is ctx's error, with its cause where that says more.
-func ended(ctx context.Context) error {
-	if cause := context.Cause(ctx); !errors.Is(cause, ctx.Err()) {
-		return fmt.Errorf("%w: %w", ctx.Err(), cause)
-	}
-	return ctx.Err()
-}
+func ended(ctx context.Context) error { return lockerr.Ended(ctx) }

@@ -52,6 +52,7 @@ type Attempt struct {
 
 	Waited time.Duration // from the call to its return
 	Lock   *Lock         // nil if it was not granted
+	Token  int64         // that package fencing has drawn for the Lock; else 0
 	Err    error         // nil if it was; see the method's comment otherwise
 }
 
@@ -99,7 +100,7 @@ func (l *Locker) attempting(ctx context.Context, a Attempt) context.Context {
 func (l *Locker) attempted(ctx context.Context, a Attempt) {
 	a.Server = l.server
 	if a.Lock != nil {
-		a.Server.Addr = a.Lock.seat.addr
+		a.Server.Addr, a.Token = a.Lock.conn.addr, a.Lock.receipt
 	}
 	isTold := false
 	defer func() { // a handler has panicked or ended the goroutine
@@ -124,8 +125,8 @@ func (l *Locker) tellAttempt(ctx context.Context, a Attempt) {
 			message, attrs = "lock not granted", append(attrs, slog.Any("error", a.Err))
 		} else {
 			attrs = append(attrs, slog.Uint64("pid", uint64(a.Lock.BackendPID())))
-			if token := a.Lock.Receipt(); token > 0 {
-				attrs = append(attrs, slog.Int64("token", token))
+			if a.Token > 0 {
+				attrs = append(attrs, slog.Int64("token", a.Token))
 			}
 		}
 		log.LogAttrs(ctx, level, message, attrs...)
@@ -160,7 +161,7 @@ func (l *Locker) ended(e End) {
 		return
 	}
 	attrs := []slog.Attr{
-		slog.String("keys", list(e.Lock.keys)), slog.Uint64("pid", uint64(e.Lock.seat.pid)), slog.Duration("held", e.Held),
+		slog.String("keys", list(e.Lock.keys)), slog.Uint64("pid", uint64(e.Lock.conn.pid)), slog.Duration("held", e.Held),
 	}
 	if e.Err != nil {
 		log.LogAttrs(context.Background(), slog.LevelWarn, "lock not held to the end", append(attrs, slog.Any("error", e.Err))...)

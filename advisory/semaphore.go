@@ -3,6 +3,9 @@ package advisory
 import (
 	"context"
 	"fmt"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
 )
 
 // Semaphore lets up to a limit of holders in at a time, across processes. Each
@@ -45,7 +48,7 @@ func (s *Semaphore) slot(i int) Key { return Name(fmt.Sprintf("semaphore:%s:%d",
 // announcement is a lock that all holders share and that tells the limit: a hash
 // of the name in its high bits, the limit in the low ones.
 func (s *Semaphore) announcement() int64 {
-	return hashText("semaphore:"+s.name)&^limitMask | int64(s.limit)
+	return lockid.Hash("semaphore:"+s.name)&^limitMask | int64(s.limit)
 }
 
 const limitMask = 1<<20 - 1
@@ -74,9 +77,13 @@ func (s *Semaphore) Acquire(ctx context.Context) (*Lock, error) {
 
 func (s *Semaphore) acquire(ctx context.Context, verb string, try bool) (*Lock, error) {
 	r := request{
-		keys:    []Key{Name(s.name)},
-		targets: []target{{tag: tag{space: semaphoreSpace, id: s.announcement()}, shared: true}},
-		slots:   s,
+		Request: lockproto.Request{
+			Targets: []lockid.Target{{ID: lockid.ID{Space: lockid.Semaphores, Number: s.announcement()}, Shared: true}},
+			Name:    s.name,
+			Slots:   &lockproto.Slots{IDs: s.slots, Announcement: s.announcement()},
+		},
+		keys:      []Key{Name(s.name)},
+		semaphore: s,
 	}
-	return s.locker.acquire(ctx, verb, &waiter{request: r, shared: true, try: try})
+	return s.locker.acquireOne(ctx, verb, &waiter{request: r, shared: true, try: try})
 }

@@ -5,13 +5,10 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"github.com/jackc/pgx/v5"
-
-	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
 )
 
 // Session holds any number of locks on one connection. They are lost together
@@ -28,11 +25,9 @@ import (
 // 20.12), which ordinary queries need too. A thousand locks are few there, ten
 // thousand are many.
 type Session struct {
-	locker *Locker
-	seat   *seat
-	work   *connhold.Statement // does what its rows say
-	undo   *connhold.Statement // does so too, when that has failed
-	held   *connhold.Statement // tells what is held
+	locker  *Locker
+	conn    *heldConn
+	batches *lockproto.Batches
 
 	// mu guards the fields below. Nothing blocks under it. It is taken after
 	// the Locker's mu, never before.
@@ -42,10 +37,10 @@ type Session struct {
 	locks    map[*sessionLock]struct{}
 	refusing error // why no operation is taken any more
 	over     error // the same, once the connection is given away, or is about to be
-	forsaken bool  // over, and a transaction still has the turn, for whose end nobody waits
+	forsaken bool  // over, and a transaction still has the connection locked, for whose end nobody waits
 	ended    []End // of locks, not told of yet
 
-	// Whoever has the turn uses the fields below.
+	// Whoever has locked the connection uses the fields below.
 	disposed bool // the connection is given away
 	isShared bool // with functions of Lock.Tx, which may have locked on it
 }
@@ -62,77 +57,22 @@ func (l *Locker) Session(ctx context.Context) (*Session, error) {
 }
 
 func (l *Locker) openSession(ctx context.Context) (*Session, error) {
-	switch {
-	case ctx == nil:
+	if ctx == nil {
 		return nil, errNilContext
-	case ctx.Err() != nil:
-		return nil, ended(ctx)
 	}
-	s := &Session{locker: l, locks: make(map[*sessionLock]struct{})}
-	opened := make(chan error, 1)
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	c := &call{stop: stop}
-	if !l.start(c, func() { opened <- l.connectSession(ctx, c, s) }) {
-		return nil, ErrClosed
-	}
-	select {
-	case err := <-opened:
-		return s, err
-	case <-ctx.Done():
-	}
-	if l.abandon(c) {
-		return nil, l.endedCall(ctx, c)
-	}
-	return s, <-opened
+	w := &waiter{request: request{session: true, Request: lockproto.Request{Name: "session"}}, ctx: ctx, result: make(chan result, 1)}
+	r, err := l.await(l.callID(), w)
+	return r.session, err
 }
 
-// connectSession makes s of a connection, or gives that back if the caller has
-// left.
-func (l *Locker) connectSession(ctx context.Context, c *call, s *Session) error {
-	contest := &contest{}
-	var err error
-	for !contest.applied && err == nil {
-		err = contest.advanceSession(ctx, l, c)
-	}
-	l.mu.Lock()
-	if err == nil && !c.abandoned && !l.closed {
-		defer l.mu.Unlock()
-		delete(l.calls, c)
-		s.seat = l.newSeat(contest, s.lose, s.breakOff)
-		s.work = contest.hold.NewStatement("pgadvisory_session", workSQL)
-		s.undo = contest.hold.NewStatement("pgadvisory_session_undo", workSQL).Untraced()
-		s.held = contest.hold.NewStatement("pgadvisory_session_held", heldSQL).Untraced()
-		l.sessions[s] = struct{}{}
-		s.seat.watch()
-		return nil
-	}
-	l.mu.Unlock()
-	contest.giveBack(l)
-	l.end(c)
-	switch {
-	case ctx.Err() != nil:
-		return l.endedCall(ctx, c)
-	case err == nil:
-		return ErrClosed
-	default:
-		return err
-	}
-}
-
-// advanceSession makes one step towards a session that holds nothing yet.
-func (c *contest) advanceSession(ctx context.Context, l *Locker, call *call) error {
-	if c.hold == nil || c.known == nil {
-		call.connecting.Store(true)
-		return c.connectAndMeet(ctx, l)
-	}
-	call.connecting.Store(false)
-	c.application = applicationOf(c.hold)
-	name := sessionName("session", c.application)
-	if err := c.prepareSession(ctx, l, name); err != nil && !c.fail(l, err) {
-		return explain(err)
-	}
-	return nil
+// newSession makes a Session of an attempt that holds nothing yet. The caller holds the
+// Locker's mu.
+func (l *Locker) newSession(a *attempt) *Session {
+	s := &Session{locker: l, locks: make(map[*sessionLock]struct{}), batches: a.session.Batches()}
+	s.conn = l.newHeldConn(a, s.lose, s.breakOff)
+	l.sessions[s] = struct{}{}
+	s.conn.watch()
+	return s
 }
 
 // TryLock takes a lock if it is free, as [Locker.TryLock] does. It is not
@@ -155,7 +95,7 @@ func (s *Session) TryLockAll(ctx context.Context, keys ...Key) (*Lock, error) {
 }
 
 // BackendPID is the process id of the server backend whose session it is.
-func (s *Session) BackendPID() uint32 { return s.seat.pid }
+func (s *Session) BackendPID() uint32 { return s.conn.pid }
 
 func (s *Session) tryAll(ctx context.Context, verb string, keys []Key, shared bool) (*Lock, error) {
 	start := time.Now()
@@ -181,11 +121,11 @@ func (s *Session) try(ctx context.Context, keys []Key, shared bool) (*Lock, erro
 		return nil, ended(ctx)
 	}
 	k := s.newLock(keys, shared)
-	if err := s.locker.occupy(k.targets, k.occupants); err != nil {
+	if err := s.locker.hold(k.Targets, k.holders); err != nil {
 		return nil, err
 	}
 	if err := s.enqueue(&k.take); err != nil {
-		s.locker.vacate(k.targets, k.occupants, nil)
+		s.locker.unhold(k.Targets, k.holders, nil)
 		return nil, err
 	}
 	select {
@@ -214,22 +154,22 @@ func (s *Session) Close(ctx context.Context) error {
 		return nil
 	}
 	limit := s.locker.config.UnlockTimeout + s.locker.config.HeartbeatTimeout // one round trip may be under way
-	if !s.seat.takeWithin(limit) {
+	if !s.conn.lockWithin(limit) {
 		s.kill(fmt.Errorf("%w: %w", ErrClosed, errTxRuns))
 		return wrap("close", nil, errTxRuns)
 	}
-	defer s.pass()
+	defer s.unlockConn()
 	if s.isOver() {
 		return nil
 	}
-	if loss := s.seat.hold.Unwatch(s.locker.config.UnlockTimeout); loss != nil {
+	if loss := s.conn.hold.Unwatch(s.locker.config.UnlockTimeout); loss != nil {
 		s.end(loss)
 		return wrap("close", nil, s.over)
 	}
 	return s.closeInOrder(ctx)
 }
 
-// closeInOrder unlocks and gives the connection away. The caller has the turn.
+// closeInOrder unlocks and gives the connection away. The caller has locked the connection.
 func (s *Session) closeInOrder(ctx context.Context) error {
 	// Before the server is asked: nobody is to find a lock held here while
 	// another has it.
@@ -243,7 +183,7 @@ func (s *Session) closeInOrder(ctx context.Context) error {
 			lockErr = &LostError{Keys: k.keys, Reason: LostNotHeld, Cause: ErrNotOwner}
 			errs = append(errs, lockErr)
 		}
-		k.vacate(lockErr)
+		k.unhold(lockErr)
 		k.result = errors.Join(wrap("unlock", k.keys, ErrClosed), lockErr)
 		k.unsettled.Done()
 	}
@@ -269,24 +209,20 @@ func (s *Session) endLocks() (locks []*Lock) {
 // unlockAll unlocks, tells of each lock whether it was held, and puts the
 // session's settings back.
 func (s *Session) unlockAll(ctx context.Context, locks []*Lock) (owned []bool, err error) {
-	var rows []row
+	var rows []lockproto.Row
 	for _, k := range locks {
-		for _, t := range k.locks {
-			rows = append(rows, row{target: t, unlock: true})
-		}
+		rows = append(rows, lockproto.RowsFor(k.locks, true)...)
 	}
-	var answers string
+	var results lockproto.Results
 	if len(rows) > 0 {
-		if answers, err = s.ask(s.work, rows); err != nil {
+		if results, err = s.batches.Run(rows); err != nil {
 			return nil, err
 		}
 	}
+	first := 0
 	for _, k := range locks {
-		owned = append(owned, !strings.Contains(answers[:len(k.locks)], isNot))
-		answers = answers[len(k.locks):]
+		owned = append(owned, results.AllOK(first, len(k.locks)))
+		first += len(k.locks)
 	}
-	return owned, s.seat.hold.Run(ctx, s.locker.config.UnlockTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := conn.Exec(ctx, clearSQL(s.seat.way, s.seat.before))
-		return err
-	})
+	return owned, s.conn.session.Clear(ctx, s.locker.config.UnlockTimeout)
 }

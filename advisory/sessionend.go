@@ -6,24 +6,24 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
 
-// kill ends the session under whoever has the turn and does not pass it. If that is a
+// kill ends the session under whoever has locked it and does not unlock it. If that is a
 // transaction, the Session ends at once. If it is a round trip, that finds out.
 func (s *Session) kill(why error) {
-	if s.seat.breakOff(s.seat.running(), txRunsLoss) {
+	if s.conn.breakOff(s.conn.running(), txRunsLoss) {
 		s.forsake(why)
 		return
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.over == nil { // else the connection may be somebody else's by now
-		s.seat.hold.Kill()
+		s.conn.hold.Kill()
 	}
 }
 
 // breakOff tells of the end of the session under a transaction.
 func (s *Session) breakOff(loss *connhold.Loss) { s.forsake(lostBy(nil, loss)) }
 
-// forsake ends the Session though a transaction has the turn, whose connection has been
+// forsake ends the Session though a transaction has the connection locked, which has been
 // closed. That is counted out when the transaction's function has returned.
 func (s *Session) forsake(why error) {
 	s.mu.Lock()
@@ -32,26 +32,27 @@ func (s *Session) forsake(why error) {
 	queue, locks, why := s.shut(why)
 	s.tell(queue, locks, why)
 	s.locker.onOwnGoroutine(s.tellEnded)
-	s.locker.forsake(s.seat, s.dispose)
+	s.locker.forsake(s.conn, s.dispose)
 }
 
 // lose runs on the watch's goroutine.
 func (s *Session) lose(loss *connhold.Loss) {
-	_ = s.seat.take(context.Background())
-	defer s.locker.onOwnGoroutine(s.pass)
+	_ = s.conn.lock(context.Background())
+	defer s.locker.onOwnGoroutine(s.unlockConn)
 	if !s.isOver() { // else the round trip that met the loss has told
 		s.end(loss)
 	}
 }
 
-// pass passes the turn, and then tells of the locks that have ended meanwhile.
-func (s *Session) pass() {
-	s.seat.pass()
+// unlockConn unlocks the connection, and then tells of the locks that have ended
+// meanwhile.
+func (s *Session) unlockConn() {
+	s.conn.unlock()
 	s.tellEnded()
 }
 
 // tellEnded tells of the locks that have ended with the Session. An Observer may wait
-// for the turn.
+// for the connection.
 func (s *Session) tellEnded() {
 	s.mu.Lock()
 	ended := s.ended
@@ -83,16 +84,16 @@ func (s *Session) isForsaken() bool {
 	return s.forsaken
 }
 
-// end ends the Session because its connection has died. The caller has the turn.
+// end ends the Session because its connection has died. The caller has locked the connection.
 func (s *Session) end(loss *connhold.Loss) {
 	if !s.disposed {
-		s.seat.hold.MarkDirty()
+		s.conn.hold.MarkDirty()
 	}
 	s.finish(lostBy(nil, loss))
 }
 
 // finish ends all that is left of the Session: it gives the connection away, refuses
-// what waits and tells each lock. The caller has the turn.
+// what waits and tells each lock. The caller has locked the connection.
 func (s *Session) finish(why error) {
 	queue, locks, why := s.shut(why)
 	s.dispose()
@@ -112,16 +113,16 @@ func (s *Session) shut(why error) ([]*operation, map[*sessionLock]struct{}, erro
 	return queue, locks, s.over
 }
 
-// dispose gives the connection away. The caller has the turn.
+// dispose gives the connection away. The caller has locked the connection.
 func (s *Session) dispose() {
 	if s.disposed {
 		return
 	}
 	s.disposed = true
-	if s.seat.hold.IsClean() {
-		s.locker.unpin(s.seat.hold.Release)
+	if s.conn.hold.IsClean() {
+		s.locker.unreserve(s.conn.hold.Release)
 	} else {
-		s.locker.unpin(s.seat.hold.Destroy)
+		s.locker.unreserve(s.conn.hold.Destroy)
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"slices"
 	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
 )
 
 // sessionLock is a Lock of a Session, and the operations that take and free it.
@@ -14,28 +16,25 @@ type sessionLock struct {
 	answered   chan struct{} // takes one answer of either without blocking
 
 	// What a lock of one key refers to. It comes in one piece with the lock.
-	key      [1]Key
-	target   [1]target
-	place    [1]*occupant
-	occupant occupant
+	key    [1]Key
+	target [1]lockid.Target
+	place  [1]*holder
+	holder holder
 }
 
-// newLock makes a lock that is neither taken nor has its places yet.
+// newLock makes a lock that is not taken yet, on the server or in this process.
 func (s *Session) newLock(keys []Key, shared bool) *sessionLock {
 	k := &sessionLock{session: s, answered: make(chan struct{}, 1)}
 	if len(keys) == 1 {
-		k.key[0], k.target[0] = keys[0], target{tag: keys[0].tag(), shared: shared}
-		k.occupant.shared = shared
-		k.place[0] = &k.occupant
-		k.keys, k.targets, k.occupants = k.key[:], k.target[:], k.place[:]
+		k.key[0], k.target[0] = keys[0], lockid.Target{ID: keys[0].lockID(), Shared: shared}
+		k.holder.shared = shared
+		k.place[0] = &k.holder
+		k.keys, k.Targets, k.holders = k.key[:], k.target[:], k.place[:]
 	} else {
-		k.keys, k.targets = keys, targetsOf(keys)
-		for i := range k.targets {
-			k.targets[i].shared = shared
-		}
-		k.occupants = occupantsOf(k.targets)
+		k.keys, k.Targets = keys, targetsOf(keys, shared)
+		k.holders = holdersFor(k.Targets)
 	}
-	k.locker, k.seat, k.locks, k.in = s.locker, s.seat, k.targets, k
+	k.locker, k.conn, k.locks, k.in = s.locker, s.conn, k.Targets, k
 	k.unsettled.Add(1)
 	k.take.lock, k.free.lock, k.free.unlocks = k, k, true
 	return k
@@ -45,7 +44,7 @@ func (s *Session) newLock(keys []Key, shared bool) *sessionLock {
 func (k *sessionLock) unlock() error {
 	err := k.session.enqueue(&k.free)
 	if err != nil {
-		k.locker.vacate(k.targets, k.occupants, nil)
+		k.locker.unhold(k.Targets, k.holders, nil)
 	} else {
 		<-k.answered
 		err = k.free.err
@@ -59,16 +58,16 @@ func (k *sessionLock) unlock() error {
 	return err
 }
 
-// awaitTurn waits for the turn. An unlock that has waited for too long, which a
+// lockConn locks the connection. An unlock that has waited for too long, which a
 // transaction of [Lock.Tx] can make it, ends the session.
-func (s *Session) awaitTurn() {
+func (s *Session) lockConn() {
 	limit := s.locker.config.UnlockTimeout + s.locker.config.HeartbeatTimeout // one round trip may be under way
-	for wait := limit; !s.seat.takeWithin(wait); {
+	for wait := limit; !s.conn.lockWithin(wait); {
 		var overdue []*sessionLock
 		overdue, wait = s.expire(limit)
 		for _, k := range overdue {
 			s.kill(lostBy(nil, txRunsLoss))
-			k.locker.vacate(k.targets, k.occupants, nil)
+			k.locker.unhold(k.Targets, k.holders, nil)
 			k.free.err = wrap("unlock", k.keys, errTxRuns)
 			k.answered <- struct{}{}
 		}

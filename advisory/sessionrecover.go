@@ -1,13 +1,17 @@
 package advisory
 
-import "github.com/pgadvisory/pgadvisory/internal/connhold"
+import (
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
+)
 
 // recover finds out what a round trip that failed has done, if the session lives,
 // and makes up for it: the locks of its operations are released.
-func (s *Session) recover(batch []*operation, rows []row, answers string, cause error) *connhold.Loss {
-	undo, err := s.leftOver(rows, answers, cause)
+func (s *Session) recover(batch []*operation, rows []lockproto.Row, results lockproto.Results, cause error) *connhold.Loss {
+	undo, err := s.leftOver(rows, results, cause)
 	if err == nil && len(undo) > 0 {
-		_, err = s.ask(s.undo, undo)
+		err = s.batches.Undo(undo)
 	}
 	if err != nil {
 		return asLoss(err)
@@ -25,23 +29,23 @@ func (s *Session) recover(batch []*operation, rows []row, answers string, cause 
 
 // leftOver returns what the session holds of rows after a round trip that failed,
 // to be unlocked.
-func (s *Session) leftOver(rows []row, answers string, cause error) (undo []row, err error) {
-	isHeld := func(i int) bool { return answers[i:i+1] != isNot }
+func (s *Session) leftOver(rows []lockproto.Row, results lockproto.Results, cause error) (undo []lockproto.Row, err error) {
+	isHeld := func(i int) bool { return results.OK(i) }
 	switch {
-	case isPanic(cause) && answers == "": // nothing was done
-		isHeld = func(i int) bool { return rows[i].unlock }
+	case isPanic(cause) && results == "": // nothing was done
+		isHeld = func(i int) bool { return rows[i].Release }
 	case isPanic(cause): // all was done
-		isHeld = func(i int) bool { return !rows[i].unlock && answers[i:i+1] != isNot }
+		isHeld = func(i int) bool { return !rows[i].Release && results.OK(i) }
 	case connhold.LossFrom(cause) != nil || s.isAmbiguous(rows):
 		return nil, cause
 	default:
-		if answers, err = s.ask(s.held, rows); err != nil {
+		if results, err = s.batches.Held(rows); err != nil {
 			return nil, err
 		}
 	}
 	for i, r := range rows {
 		if isHeld(i) {
-			r.unlock = true
+			r.Release = true
 			undo = append(undo, r)
 		}
 	}
@@ -50,11 +54,11 @@ func (s *Session) leftOver(rows []row, answers string, cause error) (undo []row,
 
 // isAmbiguous reports whether the session may hold one of the rows' locks more
 // than once, which the server counts and does not tell: in the shared mode.
-func (s *Session) isAmbiguous(rows []row) bool {
-	shared := make(map[tag]int)
+func (s *Session) isAmbiguous(rows []lockproto.Row) bool {
+	shared := make(map[lockid.ID]int)
 	for _, r := range rows {
-		if r.shared {
-			shared[r.tag]++
+		if r.Shared {
+			shared[r.ID]++
 		}
 	}
 	if len(shared) == 0 {
@@ -64,8 +68,8 @@ func (s *Session) isAmbiguous(rows []row) bool {
 	defer s.mu.Unlock()
 	for k := range s.locks {
 		for _, t := range k.locks {
-			if n, ok := shared[t.tag]; ok && t.shared {
-				shared[t.tag] = n + 1
+			if n, ok := shared[t.ID]; ok && t.Shared {
+				shared[t.ID] = n + 1
 			}
 		}
 	}

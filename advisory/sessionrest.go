@@ -3,6 +3,9 @@ package advisory
 import (
 	"errors"
 	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
 )
 
 // errLockedOften: the server counts how often a session has locked, and does not tell.
@@ -14,14 +17,14 @@ var errLockedOften = errors.New("functions of Lock.Tx have locked the key too of
 func (s *Session) freeRest(batch []*operation) error {
 	rows := s.restOf(batch)
 	for start := time.Now(); len(rows) > 0; {
-		held, err := s.ask(s.held, rows)
+		held, err := s.batches.Held(rows)
 		if err != nil {
 			return err
 		}
-		var rest []row
+		var rest []lockproto.Row
 		for i, r := range rows {
-			if held[i:i+1] != isNot {
-				rest = append(rest, row{target: r.target, unlock: true})
+			if held.OK(i) {
+				rest = append(rest, lockproto.Row{Target: r.Target, Release: true})
 			}
 		}
 		if rows = rest; len(rows) == 0 {
@@ -30,7 +33,7 @@ func (s *Session) freeRest(batch []*operation) error {
 		if time.Since(start) > s.locker.config.UnlockTimeout {
 			return errLockedOften
 		}
-		if _, err := s.ask(s.work, rows); err != nil {
+		if _, err := s.batches.Run(rows); err != nil {
 			return err
 		}
 	}
@@ -39,7 +42,7 @@ func (s *Session) freeRest(batch []*operation) error {
 
 // restOf returns rows for the keys that a batch has unlocked, in each mode in which no
 // lock of the Session has them.
-func (s *Session) restOf(batch []*operation) (rows []row) {
+func (s *Session) restOf(batch []*operation) (rows []lockproto.Row) {
 	owned := s.ownedAfter(batch)
 	for _, op := range batch {
 		if !op.unlocks || op.err != nil {
@@ -47,10 +50,10 @@ func (s *Session) restOf(batch []*operation) (rows []row) {
 		}
 		for _, t := range op.lock.locks {
 			for _, shared := range []bool{false, true} {
-				t.shared = shared
+				t.Shared = shared
 				if !owned[t] {
 					owned[t] = true // one row for each
-					rows = append(rows, row{target: t})
+					rows = append(rows, lockproto.Row{Target: t})
 				}
 			}
 		}
@@ -59,10 +62,10 @@ func (s *Session) restOf(batch []*operation) (rows []row) {
 }
 
 // ownedAfter returns what the locks of the Session hold once a batch is concluded.
-func (s *Session) ownedAfter(batch []*operation) map[target]bool {
+func (s *Session) ownedAfter(batch []*operation) map[lockid.Target]bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	owned, unlocked := make(map[target]bool), make(map[*sessionLock]bool)
+	owned, unlocked := make(map[lockid.Target]bool), make(map[*sessionLock]bool)
 	note := func(k *sessionLock) {
 		for _, t := range k.locks {
 			owned[t] = true

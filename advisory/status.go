@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
 )
 
 // Mode is how a lock is held or wanted.
@@ -86,7 +88,7 @@ func (s Status) since(start time.Time) time.Duration {
 	return max(0, s.At.Sub(start))
 }
 
-func scanStatus(row pgx.CollectableRow, known map[tag]Key) (Status, error) {
+func scanStatus(row pgx.CollectableRow, known map[lockid.ID]Key) (Status, error) {
 	var (
 		s                           Status
 		objsubid                    int32
@@ -103,7 +105,7 @@ func scanStatus(row pgx.CollectableRow, known map[tag]Key) (Status, error) {
 	if err != nil {
 		return Status{}, err
 	}
-	s.Key, s.Mode = keyOf(tagOf(objsubid, id), known), Exclusive
+	s.Key, s.Mode = keyOf(idOf(objsubid, id), known), Exclusive
 	if mode == "ShareLock" {
 		s.Mode = Shared
 	}
@@ -123,23 +125,23 @@ func scanStatus(row pgx.CollectableRow, known map[tag]Key) (Status, error) {
 	return s, nil
 }
 
-// tagOf is the lock of a row of pg_locks.
-func tagOf(objsubid int32, id int64) tag {
+// idOf is the lock of a row of pg_locks.
+func idOf(objsubid int32, number int64) lockid.ID {
 	if objsubid == 2 {
-		return tag{space: pairSpace, id: id}
+		return lockid.ID{Space: lockid.Pairs, Number: number}
 	}
-	return tag{id: id}
+	return lockid.OfNumber(number)
 }
 
 // keyOf is the key as it was given, or else one with the lock's number.
-func keyOf(t tag, known map[tag]Key) Key {
-	if key, ok := known[t]; ok {
+func keyOf(id lockid.ID, known map[lockid.ID]Key) Key {
+	if key, ok := known[id]; ok {
 		return key
 	}
-	if t.isPair() {
-		return Pair(t.class(), t.object())
+	if id.IsPair() {
+		return Pair(id.Class(), id.Object())
 	}
-	return ID(t.id)
+	return ID(id.Number)
 }
 
 func orZero[T any](p *T) (v T) {
@@ -151,18 +153,13 @@ func orZero[T any](p *T) (v T) {
 
 func compareStatus(a, b Status) int {
 	return cmp.Or(
-		compareTags(a.Key.tag(), b.Key.tag()),
+		lockid.Compare(a.Key.lockID(), b.Key.lockID()),
 		-compareBools(a.Granted, b.Granted),
 		a.WaitStart.Compare(b.WaitStart),
 		cmp.Compare(a.PID, b.PID),
 		cmp.Compare(a.Prepared, b.Prepared),
 		cmp.Compare(a.Mode, b.Mode),
 	)
-}
-
-// compareTags is the order in which locks are taken, too.
-func compareTags(a, b tag) int {
-	return cmp.Or(cmp.Compare(a.space, b.space), cmp.Compare(a.id, b.id))
 }
 
 // compareBools puts false before true.

@@ -5,13 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
 )
 
 // Tx runs a transaction on the very session that holds the lock: begin, fn, and
@@ -56,7 +55,7 @@ func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) er
 	if ctx.Err() != nil {
 		return wrap(inTx, k.keys, ended(ctx))
 	}
-	if err := k.awaitTurn(ctx); err != nil {
+	if err := k.lockConn(ctx); err != nil {
 		return err
 	}
 	tx, err := k.beginTx(ctx, options)
@@ -76,11 +75,11 @@ func (k *Lock) Tx(ctx context.Context, options pgx.TxOptions, fn func(pgx.Tx) er
 	return k.endTx(ctx, tx, err)
 }
 
-// awaitTurn waits for the turn as long as the lock is held.
-func (k *Lock) awaitTurn(ctx context.Context) error {
+// lockConn locks the connection, and waits for that as long as the lock is held.
+func (k *Lock) lockConn(ctx context.Context) error {
 	held, stop := k.Context(ctx)
 	defer stop()
-	err := k.seat.take(held)
+	err := k.conn.lock(held)
 	switch {
 	case err == nil:
 		return nil
@@ -94,8 +93,8 @@ func (k *Lock) awaitTurn(ctx context.Context) error {
 // inTx says what was under way, in errors.
 const inTx = "transaction on the session of"
 
-// beginTx begins a transaction. The caller has the turn, and has not any more after an
-// error. When ctx ends first it returns at once, and whatever is under way goes on
+// beginTx begins a transaction. The caller has locked the connection, and has not any
+// more after an error. When ctx ends first it returns at once, and whatever is under way goes on
 // without the caller: a heartbeat or a BEGIN, whose end says whether the session lives.
 func (k *Lock) beginTx(ctx context.Context, options pgx.TxOptions) (*connhold.Transaction, error) {
 	type beginning struct {
@@ -107,7 +106,7 @@ func (k *Lock) beginTx(ctx context.Context, options pgx.TxOptions) (*connhold.Tr
 	}
 	begun, left := make(chan beginning), make(chan struct{})
 	// Ends within HeartbeatTimeout for each of a heartbeat, the BEGIN and the ROLLBACK.
-	// It has the turn until then, for which Close waits.
+	// It has the connection locked until then, for which Close waits.
 	go func() {
 		tx, err := k.beginTxNow(ctx, options)
 		select {
@@ -129,62 +128,43 @@ func (k *Lock) beginTx(ctx context.Context, options pgx.TxOptions) (*connhold.Tr
 
 func (k *Lock) beginTxNow(ctx context.Context, options pgx.TxOptions) (*connhold.Transaction, error) {
 	limit := k.locker.config.HeartbeatTimeout
-	if k.claimed.Load() || k.seat.hold.Unwatch(limit) != nil {
-		k.seat.pass()
+	if k.claimed.Load() || k.conn.hold.Unwatch(limit) != nil {
+		k.conn.unlock()
 		<-k.Done() // whoever has claimed it says why, at once
 		return nil, k.Err()
 	}
-	k.seat.enter()
-	options.BeginQuery = k.seat.way.begin(options)
-	tx, err := k.seat.hold.Begin(ctx, limit, options)
+	k.conn.beginTx()
+	options.BeginQuery = k.conn.session.BeginSQL(options)
+	tx, err := k.conn.hold.Begin(ctx, limit, options)
 	if err != nil {
 		return nil, k.afterTx(err, err)
 	}
 	return tx, nil
 }
 
-// endTx ends a transaction, and with it the caller's turn.
+// endTx ends a transaction, and unlocks the connection.
 func (k *Lock) endTx(ctx context.Context, tx *connhold.Transaction, err error) error {
 	err = tx.End(ctx, k.locker.config.Heartbeat+k.locker.config.HeartbeatTimeout, err)
 	return k.afterTx(err, tx.Silence())
 }
 
-// begin begins a transaction, in which the server is to look for the client while it
-// works on a statement.
-func (w *way) begin(options pgx.TxOptions) string {
-	begin := options.BeginQuery
-	if begin == "" {
-		begin = strings.Join(slices.DeleteFunc([]string{
-			"BEGIN", isolation(options.IsoLevel), string(options.AccessMode), string(options.DeferrableMode),
-		}, func(s string) bool { return s == "" }), " ")
-	}
-	return begin + w.afterBegin
-}
-
-func isolation(level pgx.TxIsoLevel) string {
-	if level == "" {
-		return ""
-	}
-	return "ISOLATION LEVEL " + string(level)
-}
-
-// afterTx watches the session again, or tells of its loss, and passes the turn. It takes
+// afterTx watches the session again, or tells of its loss, and unlocks the connection. It takes
 // and returns the error of the transaction. silence is another if the server has not
 // answered.
 func (k *Lock) afterTx(err, silence error) error {
 	if k.in != nil {
 		k.in.session.isShared = true // fn may have locked on the session
 	}
-	loss := k.seat.leave()
-	if loss == nil && k.seat.hold.IsAlive() {
+	loss := k.conn.endTx()
+	if loss == nil && k.conn.hold.IsAlive() {
 		if k.locker.owned { // fn may have set what is set for good there
-			forget(k.seat.hold)
+			lockproto.Invalidate(k.conn.hold)
 		}
-		k.seat.watch()
-		k.seat.pass()
+		k.conn.watch()
+		k.conn.unlock()
 		return err
 	}
-	k.seat.pass()
+	k.conn.unlock()
 	switch {
 	case loss != nil && err != nil:
 		err = fmt.Errorf("%w: %w", loss.Cause, err)
@@ -195,18 +175,18 @@ func (k *Lock) afterTx(err, silence error) error {
 	default:
 		loss = &connhold.Loss{Reason: connhold.Disconnected, Cause: errDiedInTx}
 	}
-	k.seat.lost(loss)
+	k.conn.lost(loss)
 	return err
 }
 
 // limitTx ends the session when the transaction that is under way takes too long.
 func (k *Lock) limitTx() (stop func()) {
-	seat, limit := k.seat, k.locker.config.TxTimeout
+	conn, limit := k.conn, k.locker.config.TxTimeout
 	loss := &connhold.Loss{Reason: connhold.Unresponsive, Cause: fmt.Errorf("%w, %s", errTxTooLong, limit)}
-	run := seat.running()
+	run := conn.running()
 	timer := time.AfterFunc(limit, func() {
-		if seat.breakOff(run, loss) {
-			seat.broken(loss)
+		if conn.breakOff(run, loss) {
+			conn.broken(loss)
 		}
 	})
 	return func() { timer.Stop() }

@@ -66,23 +66,23 @@ func (k *Lock) endWith(why error) {
 	if lost, ok := errors.AsType[*LostError](why); ok {
 		k.result = &LostError{Keys: k.keys, Reason: lost.Reason, Cause: lost.Cause}
 		k.end(k.result)
-		k.vacate(k.result)
+		k.unhold(k.result)
 	} else {
 		k.end(why)
 		k.result = wrap("unlock", k.keys, why)
 		if errors.Is(why, errTxRuns) {
-			k.vacate(k.result)
+			k.unhold(k.result)
 		} else {
-			k.vacate(nil) // the Session has unlocked it in good order
+			k.unhold(nil) // the Session has unlocked it in good order
 		}
 	}
 	k.unsettled.Done()
 }
 
-// vacate gives up the places of a Session's lock and has the Session tell how it
-// ended.
-func (k *Lock) vacate(err error) {
-	k.locker.vacate(k.targets, k.occupants, nil)
+// unhold gives up the key of a Session's lock in this process, and has the Session tell
+// how the lock ended.
+func (k *Lock) unhold(err error) {
+	k.locker.unhold(k.Targets, k.holders, nil)
 	s := k.in.session
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,14 +99,15 @@ func (k *Lock) lose(loss *connhold.Loss) {
 	}
 	k.result = lostBy(k.keys, loss)
 	k.end(k.result)
-	_ = k.seat.take(context.Background()) // a transaction may be about to find the loss too
+	_ = k.conn.lock(context.Background()) // a transaction may be about to find the loss too
 	k.settle()
-	k.seat.pass()
+	k.conn.unlock()
 	k.unsettled.Done()
 	k.locker.onOwnGoroutine(func() { k.tell(k.result) })
 }
 
-// breakOff is lose for a session that was ended under a transaction, which has the turn.
+// breakOff is lose for a session that was ended under a transaction, which has the
+// connection locked.
 func (k *Lock) breakOff(loss *connhold.Loss) {
 	if !k.claim() {
 		return
@@ -125,10 +126,10 @@ func (k *Lock) dispose(ctx context.Context) error {
 	}
 	start := time.Now()
 	limit := k.locker.config.UnlockTimeout
-	if !k.seat.takeWithin(limit) {
+	if !k.conn.lockWithin(limit) {
 		return k.abort()
 	}
-	defer k.seat.pass()
+	defer k.conn.unlock()
 	err := k.release(ctx, limit-time.Since(start))
 	k.settle()
 	return err
@@ -137,41 +138,41 @@ func (k *Lock) dispose(ctx context.Context) error {
 // abort ends the session under a transaction that does not end.
 func (k *Lock) abort() error {
 	err := wrap("unlock", k.keys, errTxRuns)
-	if !k.seat.breakOff(k.seat.running(), txRunsLoss) {
-		k.seat.hold.Kill() // it is about to end; the hold does not before forsake has the turn
+	if !k.conn.breakOff(k.conn.running(), txRunsLoss) {
+		k.conn.hold.Kill() // it is about to end; the hold does not before forsake has locked it
 	}
 	k.forsake()
 	return err
 }
 
-// forsake passes the lock's places on though a transaction still has the turn, whose
-// connection has been closed: on the server the lock is free, or about to be. The
+// forsake passes the lock's keys on though a transaction still has the connection locked,
+// which has been closed: on the server the lock is free, or about to be. The
 // connection is counted out when the transaction's function has returned. That can take
 // any time, so nobody is to wait for it.
 func (k *Lock) forsake() {
 	l := k.locker
-	l.vacate(k.targets, k.occupants, nil)
-	k.leave()
-	l.forsake(k.seat, func() { l.unpin(k.seat.hold.Destroy) })
+	l.unhold(k.Targets, k.holders, nil)
+	k.released()
+	l.forsake(k.conn, func() { l.unreserve(k.conn.hold.Destroy) })
 }
 
-// leave ends the time in which the connection is on its way back.
-func (k *Lock) leave() {
+// released ends the time in which the connection is on its way back.
+func (k *Lock) released() {
 	l := k.locker
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leaving--
-	l.changedLocked()
+	l.releasing--
+	l.capacityChangedLocked()
 }
 
-// release unlocks on the server. The caller has the turn.
+// release unlocks on the server. The caller has locked the connection.
 func (k *Lock) release(ctx context.Context, limit time.Duration) error {
 	start := time.Now()
-	hold := k.seat.hold
+	hold := k.conn.hold
 	if loss := hold.Unwatch(limit); loss != nil {
 		return lostBy(k.keys, loss)
 	}
-	owned, err := k.seat.way.unlock(ctx, hold, limit-time.Since(start), k.locks, k.seat.before)
+	owned, err := k.conn.session.Release(ctx, limit-time.Since(start), k.locks)
 	if err != nil {
 		return unlockError(k.keys, err)
 	}
@@ -194,19 +195,19 @@ func (k *Lock) claim() bool {
 	l := k.locker
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.leaving++
+	l.releasing++
 	return true
 }
 
-// settle passes the lock's places on, with the connection if that is clean and
-// can be used there.
+// settle passes the lock's keys on, with the connection if that is clean and can be used
+// there.
 func (k *Lock) settle() {
-	l, hold := k.locker, k.seat.hold
+	l, hold := k.locker, k.conn.hold
 	if !hold.IsClean() {
-		l.unpin(hold.Destroy)
-		l.vacate(k.targets, k.occupants, nil)
-	} else if used := l.vacate(k.targets, k.occupants, hold); !used {
-		l.unpin(hold.Release)
+		l.unreserve(hold.Destroy)
+		l.unhold(k.Targets, k.holders, nil)
+	} else if used := l.unhold(k.Targets, k.holders, hold); !used {
+		l.unreserve(hold.Release)
 	}
-	k.leave()
+	k.released()
 }

@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"github.com/jackc/pgx/v5"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
 )
 
 // LockTx takes the lock for the rest of tx, in exclusive mode, and waits for it
@@ -95,8 +97,8 @@ func prepareTx(ctx context.Context, tx pgx.Tx, key Key, function string) (string
 	case tx == nil:
 		return "", nil, errors.New("the transaction is nil")
 	}
-	t := key.tag()
-	return "SELECT pg_catalog." + function + "(" + t.placeholders() + ")", t.args(), nil
+	sql, args := lockproto.XactSQL(function, key.lockID())
+	return sql, args, nil
 }
 
 // txError adds the cause of ctx's end, which pgx leaves out.

@@ -58,7 +58,7 @@ func New(locker *advisory.Locker, config *Config) (*Fencer, error) {
 	if locker == nil {
 		return nil, errors.New("fencing: New needs a locker, and got nil")
 	}
-	return newFencer(sessions{locker}, config)
+	return newFencer(sessions{grant.LocksOf[advisory.Key, *advisory.Lock](locker)}, config)
 }
 
 func newFencer(source source, config *Config) (*Fencer, error) {
@@ -135,28 +135,30 @@ func (f *Fencer) lease(h holding, err error) (*Lease, error) {
 }
 
 // sessions are locks of PostgreSQL's, each with the session that holds it.
-type sessions struct{ locker *advisory.Locker }
+type sessions struct {
+	locks grant.Locks[advisory.Key, *advisory.Lock]
+}
 
 func (s sessions) lock(ctx context.Context, resource string, waits bool) (holding, error) {
-	lock := s.locker.TryLockIssuing
+	lock := s.locks.TryLock
 	if waits {
-		lock = s.locker.LockIssuing
+		lock = s.locks.Lock
 	}
-	k, err := lock(ctx, advisory.Name(resource), issue(resource))
+	k, token, err := lock(ctx, advisory.Name(resource), issue(resource))
 	if err != nil {
 		return holding{}, err
 	}
-	return heldBy(k, resource), nil
+	return heldBy(k, resource, token), nil
 }
 
 func (s sessions) lead(ctx context.Context, resource string, fn func(context.Context, holding) error) error {
-	return s.locker.LeadIssuing(ctx, advisory.Name(resource), issue(resource), func(ctx context.Context, k *advisory.Lock) error {
-		return fn(ctx, heldBy(k, resource))
+	return s.locks.Lead(ctx, advisory.Name(resource), issue(resource), func(ctx context.Context, k *advisory.Lock, token int64) error {
+		return fn(ctx, heldBy(k, resource, token))
 	})
 }
 
 func issue(resource string) grant.Issue { return grant.Issue{Func: issueFunc, Arg: resource} }
 
-func heldBy(k *advisory.Lock, resource string) holding {
-	return holding{lock: k, session: k, resource: resource, token: Token(k.Receipt())}
+func heldBy(k *advisory.Lock, resource string, token int64) holding {
+	return holding{lock: k, session: k, resource: resource, token: Token(token)}
 }

@@ -96,8 +96,8 @@ func common(a advisory.Attempt, mode attribute.KeyValue) []attribute.KeyValue {
 	}
 	if a.Lock != nil {
 		attributes = append(attributes, pidKey.Int64(int64(a.Lock.BackendPID())))
-		if token := a.Lock.Receipt(); token > 0 {
-			attributes = append(attributes, tokenKey.Int64(token))
+		if a.Token > 0 {
+			attributes = append(attributes, tokenKey.Int64(a.Token))
 		}
 	}
 	return append(attributes, serverOf(a.Server)...)

@@ -3,9 +3,29 @@
 package grant
 
 import (
+	"context"
 	"encoding/hex"
 	"fmt"
 )
+
+// Locks takes locks whose grant makes an Issue's receipt. Keys are of the type K, and
+// locks of the type L.
+type Locks[K, L any] interface {
+	// TryLock and Lock are those of a Locker. They return the receipt besides.
+	TryLock(ctx context.Context, key K, issue Issue) (lock L, receipt int64, err error)
+	Lock(ctx context.Context, key K, issue Issue) (lock L, receipt int64, err error)
+	// Lead is that of a Locker. Each term has a receipt of its own.
+	Lead(ctx context.Context, key K, issue Issue, fn func(ctx context.Context, lock L, receipt int64) error) error
+}
+
+var locksOf func(locker any) any
+
+// Register is for package advisory, which tells what the Locks of a Locker are. This
+// package can't import it, and what takes an Issue is not for its users.
+func Register(of func(locker any) any) { locksOf = of }
+
+// LocksOf returns the Locks of a Locker.
+func LocksOf[K, L any](locker any) Locks[K, L] { return locksOf(locker).(Locks[K, L]) }
 
 // Issue is a call of an SQL function that takes one text and returns a bigint,
 // made after the lock is granted, on the session that holds it, in the round

@@ -17,6 +17,9 @@ var (
 	ErrInvalidKey  = errors.New("advisory: invalid key")
 	ErrNotOwner    = errors.New("advisory: not the owner of the lock")
 	ErrClosed      = errors.New("advisory: closed")
+
+	ErrStandby           = errors.New("advisory: the server is a standby")
+	ErrUnsupportedServer = errors.New("advisory: unsupported server")
 )
 
 // Ended is the error of a context that has ended, with its cause where that says more.

@@ -14,7 +14,7 @@ import (
 )
 
 // sources are the folders whose SQL a privileged user's session may run.
-var sources = []string{"advisory", "fencing", "migrations", "cmd", "internal/connhold", "internal/grant"}
+var sources = []string{"advisory", "fencing", "migrations", "cmd", "internal/connhold", "internal/grant", "internal/lockproto"}
 
 var (
 	callPattern     = regexp.MustCompile(`([a-z_][a-z0-9_]*)\s*\(|(pg_[a-z0-9_]+)`)

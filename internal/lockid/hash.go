@@ -1,11 +1,11 @@
-package advisory
+package lockid
 
 import "math/bits"
 
-// hashText computes what the server's hashtextextended(s, 0) computes: Bob
+// Hash computes what the server's hashtextextended(s, 0) computes: Bob
 // Jenkins's lookup3 over the bytes, in little-endian order, with two of its
 // three words as the result.
-func hashText(s string) int64 {
+func Hash(s string) int64 {
 	seed := uint32(0x9e3779b9) + uint32(len(s)) + 3923095
 	a, b, c := seed, seed, seed
 	for ; len(s) >= 12; s = s[12:] {

@@ -1,0 +1,288 @@
+package advisory
+
+import (
+	"context"
+	"errors"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+)
+
+// acquirer drives the attempt of one queue: it asks the server on behalf of the waiters.
+type acquirer struct {
+	attempt
+	queue *queue
+	asker *waiter // on whose behalf the server was asked last
+
+	// caller is the call on whose goroutine the acquirer runs, which spares another one
+	// where the server answers at once; nil on a goroutine of the acquirer's own. With a
+	// caller it does nothing that the caller's context would not interrupt, nor anything
+	// that blocks once the caller has its answer or has left.
+	caller   *waiter
+	timedOut bool // the pool had no connection for the caller in time
+}
+
+// startAcquirer runs an acquirer on a goroutine of its own, on conn if there is one. It
+// ends when nobody waits whom it could serve; Close waits for it.
+func (l *Locker) startAcquirer(q *queue, conn *connhold.Hold) {
+	a := &acquirer{attempt: attempt{locker: l}, queue: q}
+	if conn != nil {
+		a.adopt(conn)
+	}
+	a.detach()
+}
+
+// acquireFor runs an acquirer on the goroutine of w's call, as long as that can wait for
+// it.
+func (l *Locker) acquireFor(q *queue, w *waiter) {
+	a := &acquirer{attempt: attempt{locker: l}, queue: q, caller: w}
+	if !a.run() {
+		a.detach()
+	}
+	l.work.Done()
+}
+
+// detach goes on on a goroutine of the acquirer's own.
+func (a *acquirer) detach() {
+	a.caller = nil
+	a.locker.work.Go(func() { a.run() })
+}
+
+// run takes one step after the other until nobody waits whom it could serve. It looks who
+// is first before each step, because anyone may leave at any time. It reports false when
+// it has to go on without its caller.
+func (a *acquirer) run() (finished bool) {
+	l, q := a.locker, a.queue
+	for {
+		w, alone := l.next(q)
+		next, refusal := a.plan(w)
+		if a.caller != nil && a.mustDetach(next) {
+			return false
+		}
+		switch next {
+		case stepConnect:
+			if err := a.connectFor(w); err != nil {
+				l.refuseConnecting(q, w, err)
+			}
+		case stepProbe:
+			a.probeFor(w)
+		case stepResume:
+			w = a.asker
+			a.told(w, a.resume(context.WithoutCancel(w.ctx), &w.request))
+		case stepTry:
+			ctx := context.WithoutCancel(w.ctx)
+			if a.caller != nil {
+				ctx = a.caller.ctx
+			}
+			a.asker = w
+			a.told(w, a.try(ctx, &w.request))
+		case stepScript, stepWait:
+			a.asker = w
+			a.told(w, a.script(w.ctx, &w.request, next == stepWait))
+		case stepRelease:
+			a.release()
+		case stepGrant:
+			a.grant(w)
+		case stepRefuse, stepFinish:
+			if a.state == differing {
+				a.state = refused
+			}
+			if w != nil && !alone {
+				l.refuse(q, w, refusal)
+				continue
+			}
+			// The connection goes back before w is told: w may ask at once for another
+			// lock.
+			a.release()
+			if l.finish(q, w, refusal) {
+				return true
+			}
+		}
+	}
+}
+
+// mustDetach reports whether the next step is not for the caller's goroutine.
+func (a *acquirer) mustDetach(next step) bool {
+	switch next {
+	case stepConnect, stepTry:
+		return a.timedOut || len(a.caller.result) > 0 || a.caller.ctx.Err() != nil
+	case stepRefuse, stepFinish:
+		return a.state.isConfigured() // that takes a round trip to give back
+	case stepGrant:
+		return false
+	case stepProbe, stepResume, stepScript, stepWait, stepRelease:
+		return true
+	}
+	return true
+}
+
+// connectFor pins a connection for w, as long as somebody waits for it.
+func (a *acquirer) connectFor(w *waiter) error {
+	l, q := a.locker, a.queue
+	var ctx context.Context
+	var cancel context.CancelFunc
+	pin := (*Locker).pin
+	switch {
+	case a.caller != nil: // one round of pin
+		pin = (*Locker).pinOnce
+		ctx, cancel = context.WithTimeout(a.caller.ctx, l.config.HeartbeatTimeout)
+		defer func() { a.timedOut = ctx.Err() != nil && a.caller.ctx.Err() == nil }()
+	case a.timedOut:
+		pin = (*Locker).pinAfterCull
+		fallthrough
+	default:
+		ctx, cancel = context.WithCancel(context.WithoutCancel(w.ctx))
+	}
+	defer cancel()
+	l.mu.Lock()
+	q.phase, q.cancelConnect, q.blocked = connecting, cancel, nil
+	if len(q.waiters) == 0 {
+		cancel() // the last one left before this was there to be called
+	}
+	l.mu.Unlock()
+
+	err := a.connect(ctx, pin)
+
+	l.mu.Lock()
+	q.cancelConnect = nil
+	if err == nil && a.state == ready {
+		q.phase = asking
+	}
+	l.mu.Unlock()
+	if ctx.Err() != nil {
+		return nil // all who waited for it have left
+	}
+	return err
+}
+
+// probeFor probes the session of a connection for w.
+func (a *acquirer) probeFor(w *waiter) {
+	if err := a.probe(w.ctx); err != nil {
+		a.locker.refuseConnecting(a.queue, w, err)
+		return
+	}
+	if a.state == ready {
+		a.locker.setPhase(a.queue, asking)
+	}
+}
+
+func (l *Locker) setPhase(q *queue, p phase) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q.phase = p
+}
+
+// next returns whom to serve next, and whether nobody else waits. It is nil when nobody
+// is compatible with the holders.
+func (l *Locker) next(q *queue) (w *waiter, alone bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w = l.headLocked(q)
+	if w == nil || w.turn || !q.isCompatible(w.shared) {
+		return nil, false
+	}
+	return w, len(q.waiters) == 1
+}
+
+// finish refuses w, if there is one, and ends the acquirer unless somebody can be served
+// by now.
+func (l *Locker) finish(q *queue, w *waiter, refusal error) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refuseLocked(q, w, refusal)
+	q.phase = connecting
+	if next := l.headLocked(q); next != nil && !next.turn && q.isCompatible(next.shared) {
+		return false
+	}
+	if q.call != nil {
+		l.unholdCallLocked(q.call) // which has left
+	}
+	q.phase, q.blocked = idle, nil
+	l.advanceLocked(q, nil)
+	l.capacityChangedLocked()
+	return true
+}
+
+// refuse tells w that there is no lock.
+func (l *Locker) refuse(q *queue, w *waiter, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refuseLocked(q, w, err)
+}
+
+// refuseLocked is refuse for a caller that holds mu. The locks of a call are free in this
+// process before it is told.
+func (l *Locker) refuseLocked(q *queue, w *waiter, err error) {
+	if w != nil {
+		l.unholdCallLocked(w)
+		q.answerLocked(w, result{err: err})
+	}
+}
+
+// refuseConnecting tells w why it gets no connection. It tells all others in the queue as
+// well, with two exceptions. If the pool is exhausted, they can still get the connection
+// of a holder in this process. If a handler panicked, that costs one call.
+func (l *Locker) refuseConnecting(q *queue, w *waiter, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.refuseLocked(q, w, err)
+	if !errors.Is(err, ErrPoolExhausted) && !isPanic(err) {
+		q.refuseAllLocked(err)
+	}
+}
+
+// told tells w of an error, and all others of what the server has said.
+func (a *acquirer) told(w *waiter, err error) {
+	switch {
+	case err != nil:
+		a.locker.refuse(a.queue, w, err)
+	case a.state.isAnswered():
+		w.asked = true
+		a.locker.told(a.queue, &a.attempt)
+	}
+}
+
+// told notes what the server has said, for those who would not wait.
+func (l *Locker) told(q *queue, a *attempt) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	q.blocked = a.blocker()
+	if a.state == granted || a.state == blocked {
+		q.phase = asking
+		return
+	}
+	q.phase = denied
+	for _, w := range append([]*waiter(nil), q.waiters...) {
+		if w.try && !w.asked && w.shared {
+			// It came while others of its mode were being answered.
+			q.answerLocked(w, result{err: errHeldElsewhere})
+		}
+	}
+}
+
+// grant makes w the owner of what the attempt has got, if w is still the first.
+func (a *acquirer) grant(w *waiter) {
+	l, q := a.locker, a.queue
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.headLocked(q) != w {
+		return
+	}
+	var r result
+	switch {
+	case w.session:
+		r.session = l.newSession(&a.attempt)
+	case q.call != nil:
+		r.lock = l.newLock(w.request, w.holders, &a.attempt)
+		w.holders = nil
+	default:
+		h := &holder{shared: w.shared}
+		q.holders = append(q.holders, h)
+		r.lock = l.newLock(w.request, []*holder{h}, &a.attempt)
+	}
+	a.attempt = attempt{locker: l}
+	q.phase = connecting
+	q.answerLocked(w, r)
+}
+
+// isShared is the mode of a request.
+func (r *request) isShared() bool { return len(r.Targets) > 0 && r.Targets[0].Shared }

@@ -1,0 +1,127 @@
+package advisory
+
+import (
+	"context"
+	"net"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/lockproto"
+)
+
+// startDelay is how long a session may idle before its watch begins to read. Most
+// locks of a busy program are gone by then.
+const startDelay = 5 * time.Millisecond
+
+// heldConn is a connection whose session holds locks: watched while it idles, and used by
+// one at a time, who has locked it. Whoever locks it finds the session watched and must
+// leave it watched, or end it.
+type heldConn struct {
+	hold    *connhold.Hold
+	session lockproto.Session
+	pid     uint32
+	addr    net.Addr // of the server
+	limits  connhold.Limits
+	lost    func(*connhold.Loss)
+	broken  func(*connhold.Loss) // the same, while a transaction has locked it
+	mutex   chan struct{}        // a token in it: somebody has locked it
+	wanted  atomic.Int32         // how many wait for that
+
+	// mu guards the field below. Whether that is nil orders the end of a transaction
+	// against what ends the session under it. Nothing blocks under mu.
+	mu sync.Mutex
+	tx *txRun // nil unless a transaction has it locked
+}
+
+// txRun is one transaction of a heldConn.
+type txRun struct{ broken *connhold.Loss } // why the session was ended under it
+
+// newHeldConn makes a heldConn of what an attempt has got. It is not watched yet. lost is
+// called if the session dies, on a connection that is not locked, and broken if it was
+// ended under a transaction, which still has it locked.
+func (l *Locker) newHeldConn(a *attempt, lost, broken func(*connhold.Loss)) *heldConn {
+	hold := a.session.Hold()
+	c := &heldConn{
+		hold: hold, session: a.session, pid: a.session.PID(), addr: hold.RemoteAddr(), lost: lost, broken: broken,
+		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout, StartDelay: startDelay},
+		mutex:  make(chan struct{}, 1),
+	}
+	if c.pid != hold.PID() { // a pooler is in between
+		c.limits.Backend, c.lost = c.pid, l.lostBehindPooler(lost)
+	}
+	return c
+}
+
+// watch has the session watched from now on.
+func (c *heldConn) watch() { c.hold.Watch(c.limits, c.lost) }
+
+// lock waits until nobody else has the connection locked.
+func (c *heldConn) lock(ctx context.Context) error {
+	select {
+	case c.mutex <- struct{}{}: // nearly always
+		return nil
+	default:
+	}
+	c.wanted.Add(1)
+	defer c.wanted.Add(-1)
+	select {
+	case c.mutex <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ended(ctx)
+	}
+}
+
+// lockWithin is lock, and reports false if that takes longer than limit.
+func (c *heldConn) lockWithin(limit time.Duration) bool {
+	select {
+	case c.mutex <- struct{}{}:
+		return true
+	default:
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return c.lock(ctx) == nil
+}
+
+func (c *heldConn) isWanted() bool { return c.wanted.Load() > 0 }
+
+func (c *heldConn) unlock() { <-c.mutex }
+
+// beginTx notes that a transaction has the connection locked from now on.
+func (c *heldConn) beginTx() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tx = new(txRun)
+}
+
+// endTx notes the end of that, and returns why the session was ended under it, or nil.
+func (c *heldConn) endTx() *connhold.Loss {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	run := c.tx
+	c.tx = nil
+	return run.broken
+}
+
+// running returns the transaction that has the connection locked; nil when none has.
+func (c *heldConn) running() *txRun {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.tx
+}
+
+// breakOff ends the session under a transaction, unless that is over. It reports
+// whether this is what ended it.
+func (c *heldConn) breakOff(run *txRun, loss *connhold.Loss) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if run == nil || run != c.tx || run.broken != nil {
+		return false
+	}
+	run.broken = loss
+	c.hold.Kill() // the hold can't end before the transaction has left
+	return true
+}

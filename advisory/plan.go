@@ -1,0 +1,94 @@
+package advisory
+
+import (
+	"fmt"
+)
+
+// step is what an acquirer does next.
+type step uint8
+
+const (
+	stepFinish  step = iota // nobody waits whom it could serve
+	stepConnect             // pin a connection
+	stepProbe               // find out what its session is
+	stepTry                 // ask with the prepared statement
+	stepResume              // read the answer to that, which its caller has abandoned
+	stepScript              // ask with a script that does not wait
+	stepWait                // ask with a script that waits for a slice
+	stepRelease             // give the connection back: the grant is of no use
+	stepGrant               // make the waiter the owner of the grant
+	stepRefuse              // tell the waiter that there is no lock
+)
+
+// plan returns the next step for w, the first waiter that is compatible with the holders,
+// or nil. It comes with the error for w if that is stepRefuse.
+func (a *attempt) plan(w *waiter) (step, error) {
+	switch {
+	case a.state == abandoned:
+		return stepResume, nil
+	case w == nil:
+		return stepFinish, nil
+	}
+	switch a.state {
+	case unconnected:
+		return stepConnect, nil
+	case connected:
+		return stepProbe, nil
+	case differing:
+		return stepRefuse, fmt.Errorf("%w: this one is %d, and another holds or waits with %d", ErrLimitDiffers, w.semaphore.limit, a.answer.Limit)
+	case ready, refused, waiting:
+		return a.planAsk(w)
+	case blocked, granted:
+		return a.planGrant(w)
+	default: // abandoned, see above
+		panic("BUG: advisory: impossible state")
+	}
+}
+
+// planAsk is plan where the session does not hold the lock.
+func (a *attempt) planAsk(w *waiter) (step, error) {
+	switch {
+	case w.try && w.asked && len(w.Targets) > 1:
+		return stepRefuse, fmt.Errorf("%w: another session holds one of the locks", ErrNotAcquired)
+	case w.try && w.asked:
+		return stepRefuse, errHeldElsewhere
+	case a.state.isAnswered() && !w.try:
+		return stepWait, nil
+	case !a.state.isConfigured() && a.session.UseFastPath(&w.Request):
+		return stepTry, nil
+	default:
+		return stepScript, nil
+	}
+}
+
+var errHeldElsewhere = fmt.Errorf("%w: another session holds the lock", ErrNotAcquired)
+
+// planGrant is plan where the session holds the lock.
+func (a *attempt) planGrant(w *waiter) (step, error) {
+	switch {
+	case a.shared != w.shared:
+		return stepRelease, nil // whoever asked in the other mode has left
+	case w.Issue.IsZero():
+		return stepGrant, nil
+	case a.issue != w.Issue: // that of one who has left
+		return stepScript, nil
+	case a.state == granted:
+		return stepGrant, nil
+	case w.try:
+		return stepRefuse, fmt.Errorf("%w: %w", ErrNotAcquired, a.blocker())
+	default:
+		return stepScript, nil
+	}
+}
+
+// isForCaller reports whether a step may run on the goroutine of a call: its end can
+// interrupt it, or it does not block.
+func (s step) isForCaller() bool {
+	switch s {
+	case stepConnect, stepTry, stepGrant, stepRefuse, stepFinish:
+		return true
+	case stepProbe, stepResume, stepScript, stepWait, stepRelease:
+		return false
+	}
+	return false
+}

@@ -1,0 +1,136 @@
+package lockproto
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgconn"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/lockerr"
+	"github.com/pgadvisory/pgadvisory/internal/pooler"
+)
+
+// info is what the probe of a session has found. It is kept with the connection, so that
+// one probe serves all later locks.
+type info struct {
+	pid   uint32 // of the server's backend
+	major int
+	linux bool
+
+	before []string // currentSettings at the probe
+	owned  bool     // by a pool of the Locker's own: its settings stay as they should be
+	texts  map[time.Duration]*texts
+}
+
+// infoKey is the place in the data that pgx keeps with a connection.
+const infoKey = "github.com/pgadvisory/pgadvisory/advisory"
+
+// oldestServer is the first major version that is supported.
+const oldestServer = 13
+
+// probeSQL tells what the connection leads to, and how the server's settings are.
+var probeSQL = pooler.Unbalanced + "SELECT pg_catalog.pg_backend_pid(), pg_catalog.pg_is_in_recovery(), pg_catalog.version(), " + currentSettings()
+
+// infoOf returns nil for a session that was not probed.
+func infoOf(hold *connhold.Hold) *info {
+	known, _ := hold.Data()[infoKey].(*info)
+	return known
+}
+
+// freshInfoOf is infoOf, and nil for a session that began on a standby: it learns of a
+// promotion with the next answer only.
+func freshInfoOf(hold *connhold.Hold) *info {
+	if hold.ParameterStatus("in_hot_standby") == "on" {
+		return nil
+	}
+	return infoOf(hold)
+}
+
+// Invalidate has the session probed again before it is asked for locks.
+func Invalidate(hold *connhold.Hold) { delete(hold.Data(), infoKey) }
+
+// IsProbed reports whether the session is known.
+func (s *Session) IsProbed() bool { return s.info != nil }
+
+// Probe finds out what the session is, or the reason why no lock can be held on it. It
+// takes a round trip for a new connection, another one in a pool of the Locker's own, and
+// more behind a pooler, for [Config.CheckPooler]. A session that is known takes none.
+func (s *Session) Probe(ctx context.Context) error {
+	if known := freshInfoOf(s.hold); known != nil {
+		s.use(known)
+		return nil
+	}
+	var known *info
+	err := s.hold.Run(ctx, s.config.AnswerTimeout, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		known, err = probe(ctx, conn)
+		return err
+	})
+	if err == nil && known.pid != s.hold.PID() {
+		err = s.config.CheckPooler(ctx, s.hold, known.pid)
+	}
+	if err == nil && s.config.Owned {
+		err = s.own(ctx, known)
+	}
+	if err != nil {
+		return err
+	}
+	s.hold.Data()[infoKey] = known
+	s.use(known)
+	return nil
+}
+
+func probe(ctx context.Context, conn *pgx.Conn) (*info, error) {
+	if engine := stubEngine(conn.PgConn()); engine != "" {
+		return nil, unsupported(engine)
+	}
+	sql := probeSQL
+	if conn.PgConn().PID() == 0 {
+		sql = pooler.PinSQL + sql
+	}
+	answer, err := pooler.Ask(ctx, conn.PgConn(), sql)
+	if err != nil {
+		return nil, err
+	}
+	if len(answer) < 3 {
+		return nil, fmt.Errorf("the server answered with %d columns", len(answer))
+	}
+	pid, recovering, version := answer[0], answer[1] == "t", answer[2]
+	known := &info{linux: strings.Contains(version, "linux")}
+	switch n, _ := fmt.Sscanf(version, "PostgreSQL %d", &known.major); {
+	case n != 1, known.major < oldestServer:
+		return nil, unsupported(version)
+	case recovering:
+		return nil, errStandby
+	}
+	if _, err := fmt.Sscan(pid, &known.pid); err != nil {
+		return nil, fmt.Errorf("the server's answer: %w", err)
+	}
+	known.before, known.texts = make([]string, len(allSettings)), make(map[time.Duration]*texts)
+	copy(known.before, answer[3:])
+	return known, nil
+}
+
+// own applies the settings for good.
+func (s *Session) own(ctx context.Context, known *info) error {
+	known.owned = true
+	return s.hold.Run(ctx, s.config.AnswerTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := pooler.Ask(ctx, conn.PgConn(), "SELECT "+settingsFor(known, s.config.VanishTimeout).apply())
+		return err
+	})
+}
+
+// stubEngine names an engine that speaks PostgreSQL's protocol and whose advisory locks
+// are no-ops.
+func stubEngine(conn *pgconn.PgConn) string { return conn.ParameterStatus("crdb_version") }
+
+func unsupported(engine string) error {
+	return fmt.Errorf("%w: %s; advisory locks that can be relied on need PostgreSQL %d or later",
+		lockerr.ErrUnsupportedServer, engine, oldestServer)
+}
+
+var errStandby = fmt.Errorf("%w: its locks exclude nobody on the primary; connect to the primary, "+
+	"for example with target_session_attrs=read-write", lockerr.ErrStandby)
