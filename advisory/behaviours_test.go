@@ -158,15 +158,14 @@ func (on trial) unlockWorksOnAnEndedContext() {
 func (on trial) settingsArePutBack() {
 	t, b := on.T, on.bundle
 	pool, locker := b.another(t, &advisory.Config{SessionPooler: true}, maxConns(2), setting("application_name", "billing"))
-	names := sessionSettings(b)
-	observe := settingsIn(t, pool, names)
+	observe := settingsIn(t, pool, settingsPutBack(b))
 	before := observe()
 	require.Equal(t, "billing", before["application_name"])
 	for _, m := range locking {
 		lock, err := m.call(t.Context(), locker)
 		require.NoError(t, err, m.name)
 		require.NoError(t, advisory.OnSession(lock, func(conn *pgx.Conn) {
-			held := settingsOf(t, conn, names)
+			held := settingsOf(t, conn, sessionSettings(b))
 			require.Equal(t, "30000", held["tcp_user_timeout"], m.name)
 			require.Contains(t, held["application_name"], "lock 7", m.name)
 		}))

@@ -104,9 +104,12 @@
 // too. A [Session] pins one for all of its locks.
 //
 // While a session holds locks, or waits for one that is no semaphore's slot, its
-// application_name says which, for pg_stat_activity, and its timeouts are those of a holder: it is not ended for
-// idling, and ended when its client vanishes. All is put back when the connection
-// returns to the pool. In the name, bytes that are not printable ASCII are
+// application_name says which, for pg_stat_activity, and its timeouts are those of a
+// holder: the server does not end it for idling, and ends it when its client vanishes.
+// The name and idle_session_timeout are put back when the connection returns to the pool.
+// So are tcp_keepalives_* and tcp_user_timeout where a holder needs them more lenient than
+// they were. Where a holder needs them stricter, they are set once for the connection and
+// stay: they only say how soon the server notices a client that is gone. In the name, bytes that are not printable ASCII are
 // written as \x and two hexadecimal digits.
 //
 // A panic in a handler of the pool, such as a tracer, OnNotice or PrepareConn, is

@@ -1,8 +1,6 @@
 package advisory
 
-import (
-	"fmt"
-)
+import "fmt"
 
 // step is what an acquirer does next.
 type step uint8
@@ -79,16 +77,4 @@ func (a *attempt) planGrant(w *waiter) (step, error) {
 	default:
 		return stepScript, nil
 	}
-}
-
-// isForCaller reports whether a step may run on the goroutine of a call: its end can
-// interrupt it, or it does not block.
-func (s step) isForCaller() bool {
-	switch s {
-	case stepConnect, stepTry, stepGrant, stepRefuse, stepFinish:
-		return true
-	case stepProbe, stepResume, stepScript, stepWait, stepRelease:
-		return false
-	}
-	return false
 }

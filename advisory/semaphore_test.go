@@ -194,7 +194,7 @@ func TestSemaphore_slotThatNobodyWantsAnyMore(t *testing.T) {
 	require.NoError(t, lock.Unlock(t.Context()))
 	c, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
-	exec(t, c.Conn(), "SET tcp_keepalives_idle = 77")
+	exec(t, c.Conn(), "RESET ALL")
 	c.Release()
 
 	ctx, cancel := context.WithCancel(t.Context())

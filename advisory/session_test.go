@@ -265,7 +265,7 @@ func TestSession_putsTheSettingsBack(t *testing.T) {
 		c, err := pool.Acquire(t.Context())
 		require.NoError(t, err)
 		defer c.Release()
-		return settingsOf(t, c.Conn(), sessionSettings(b))
+		return settingsOf(t, c.Conn(), settingsPutBack(b))
 	}
 	before := observe()
 	s, err := locker.Session(t.Context())

@@ -14,9 +14,15 @@ import (
 	"github.com/pgadvisory/pgadvisory/advisory"
 )
 
-// sessionSettings are those that a session is given while it holds a lock.
+// sessionSettings are those that a session is given while it holds a lock, and some that
+// it is not.
 func sessionSettings(b *bundle) []string {
-	names := []string{"application_name", "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"}
+	return append(settingsPutBack(b), "tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout")
+}
+
+// settingsPutBack are those without the ones that are set once for a connection.
+func settingsPutBack(b *bundle) []string {
+	names := []string{"application_name"}
 	if b.db.Server.Version() >= 140000 {
 		names = append(names, "idle_session_timeout", "client_connection_check_interval")
 	}
@@ -107,7 +113,8 @@ func TestUnlock_putsTheSettingsBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	names := sessionSettings(b)
-	pool, locker := b.another(t, nil, maxConns(2), setting("application_name", "billing | 'x',"), setting("tcp_keepalives_idle", "77"))
+	pool, locker := b.another(t, nil, maxConns(2), setting("application_name", "billing | 'x',"),
+		setting("tcp_keepalives_idle", "77"), setting("tcp_user_timeout", "4444"))
 	observe := settingsIn(t, pool, names)
 	c, err := pool.Acquire(t.Context())
 	require.NoError(t, err)
@@ -117,6 +124,9 @@ func TestUnlock_putsTheSettingsBack(t *testing.T) {
 	c.Release()
 	before := observe()
 	require.Equal(t, "77", before["tcp_keepalives_idle"])
+	require.Equal(t, "4444", before["tcp_user_timeout"])
+	// What is stricter than it was is set once, and stays; what had to be relaxed does not.
+	before["tcp_keepalives_idle"], before["tcp_keepalives_interval"], before["tcp_keepalives_count"] = "15", "5", "3"
 
 	for name, way := range b.waysToLock(t, locker) {
 		k, unlock := way()
@@ -168,7 +178,7 @@ func TestLock_namesItsSession(t *testing.T) {
 func TestLock_aWaitThatIsGivenUpPutsTheSettingsBack(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	names := sessionSettings(b)
+	names := settingsPutBack(b)
 	pool, locker := b.another(t, nil, maxConns(2), setting("application_name", "billing"))
 	observe := settingsIn(t, pool, names)
 	before := observe()

@@ -35,7 +35,11 @@ func TestTryLock_sendsOnceAndUnlockOnce(t *testing.T) {
 func TestLocker_onAConnectionThatOtherCodeHasChanged(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	names := sessionSettings(b)
+	names := settingsPutBack(b)
+	idle := "SELECT 1"
+	if b.db.Server.Version() >= 140000 {
+		idle = "SET idle_session_timeout = '17min'"
+	}
 	pool, locker := b.another(t, nil, maxConns(2), func(c *pgxpool.Config) {
 		c.ConnConfig.DefaultQueryExecMode = pgx.QueryExecModeExec // pgx has no use for DEALLOCATE ALL either
 	})
@@ -48,8 +52,7 @@ func TestLocker_onAConnectionThatOtherCodeHasChanged(t *testing.T) {
 	}
 	for name, way := range b.waysToLock(t, locker) {
 		for _, sql := range []string{
-			"SELECT 1", "SET tcp_keepalives_idle = 77", "SET tcp_user_timeout = 4444", "SET application_name = 'other ''name'",
-			"DEALLOCATE ALL", "DISCARD ALL", "SET tcp_keepalives_idle = 15",
+			"SELECT 1", idle, "SET application_name = 'other ''name'", "DEALLOCATE ALL", "DISCARD ALL", "RESET ALL",
 		} {
 			use("RESET ALL")
 			lock, err := locker.TryLock(t.Context(), advisory.ID(9)) // meets it as it is now
@@ -59,7 +62,7 @@ func TestLocker_onAConnectionThatOtherCodeHasChanged(t *testing.T) {
 			before := use(sql)
 			lock, unlock := way()
 			require.NoError(t, advisory.OnSession(lock, func(conn *pgx.Conn) {
-				require.Equal(t, "15", settingsOf(t, conn, names)["tcp_keepalives_idle"], "%s, %s", name, sql)
+				require.Equal(t, "15", settingsOf(t, conn, sessionSettings(b))["tcp_keepalives_idle"], "%s, %s", name, sql)
 				exec(t, conn, "DEALLOCATE ALL")
 			}))
 			require.NoError(t, unlock(), "%s, %s", name, sql)

@@ -21,9 +21,8 @@ type info struct {
 	major int
 	linux bool
 
-	before []string // currentSettings at the probe
-	owned  bool     // by a pool of the Locker's own: its settings stay as they should be
-	texts  map[time.Duration]*texts
+	current []string                 // currentSettings, but for what locks set
+	texts   map[time.Duration]*texts // by VanishTimeout
 }
 
 // infoKey is the place in the data that pgx keeps with a connection.
@@ -53,33 +52,50 @@ func freshInfoOf(hold *connhold.Hold) *info {
 // Invalidate has the session probed again before it is asked for locks.
 func Invalidate(hold *connhold.Hold) { delete(hold.Data(), infoKey) }
 
-// IsProbed reports whether the session is known.
+// IsProbed reports whether the session is known and set up.
 func (s *Session) IsProbed() bool { return s.info != nil }
 
-// Probe finds out what the session is, or the reason why no lock can be held on it. It
-// takes a round trip for a new connection, another one in a pool of the Locker's own, and
-// more behind a pooler, for [Config.CheckPooler]. A session that is known takes none.
+// Probe finds out what the session is, or the reason why no lock can be held on it, and
+// sets it up. It takes two round trips for a new connection, and more behind a pooler, for
+// [Config.CheckPooler].
 func (s *Session) Probe(ctx context.Context) error {
-	if known := freshInfoOf(s.hold); known != nil {
-		s.use(known)
-		return nil
+	known := freshInfoOf(s.hold)
+	if known == nil {
+		err := s.hold.Run(ctx, s.config.AnswerTimeout, func(ctx context.Context, conn *pgx.Conn) (err error) {
+			known, err = probe(ctx, conn)
+			return err
+		})
+		if err == nil && known.pid != s.hold.PID() {
+			err = s.config.CheckPooler(ctx, s.hold, known.pid)
+		}
+		if err != nil {
+			return err
+		}
 	}
-	var known *info
-	err := s.hold.Run(ctx, s.config.AnswerTimeout, func(ctx context.Context, conn *pgx.Conn) (err error) {
-		known, err = probe(ctx, conn)
-		return err
-	})
-	if err == nil && known.pid != s.hold.PID() {
-		err = s.config.CheckPooler(ctx, s.hold, known.pid)
-	}
-	if err == nil && s.config.Owned {
-		err = s.own(ctx, known)
-	}
-	if err != nil {
+	if err := s.setUp(ctx, known); err != nil {
 		return err
 	}
 	s.hold.Data()[infoKey] = known
 	s.use(known)
+	return nil
+}
+
+// setUp sets what is set once for the connection, for this Config.
+func (s *Session) setUp(ctx context.Context, known *info) error {
+	vanishTimeout := s.config.VanishTimeout
+	once, each := split(wantedSettings(known, vanishTimeout), s.config.Owned)
+	err := s.hold.Run(ctx, s.config.AnswerTimeout, func(ctx context.Context, conn *pgx.Conn) error {
+		_, err := pooler.Ask(ctx, conn.PgConn(), setOnceSQL(once))
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if len(once) > 0 { // what another Locker on the pool reckons with is not so any more
+		known.setOnce(once)
+		clear(known.texts)
+	}
+	known.texts[vanishTimeout] = newTexts(known, vanishTimeout, each)
 	return nil
 }
 
@@ -109,18 +125,9 @@ func probe(ctx context.Context, conn *pgx.Conn) (*info, error) {
 	if _, err := fmt.Sscan(pid, &known.pid); err != nil {
 		return nil, fmt.Errorf("the server's answer: %w", err)
 	}
-	known.before, known.texts = make([]string, len(allSettings)), make(map[time.Duration]*texts)
-	copy(known.before, answer[3:])
+	known.current, known.texts = make([]string, len(allSettings)), make(map[time.Duration]*texts)
+	copy(known.current, answer[3:])
 	return known, nil
-}
-
-// own applies the settings for good.
-func (s *Session) own(ctx context.Context, known *info) error {
-	known.owned = true
-	return s.hold.Run(ctx, s.config.AnswerTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := pooler.Ask(ctx, conn.PgConn(), "SELECT "+settingsFor(known, s.config.VanishTimeout).apply())
-		return err
-	})
 }
 
 // stubEngine names an engine that speaks PostgreSQL's protocol and whose advisory locks

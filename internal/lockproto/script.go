@@ -99,8 +99,8 @@ func (s *Session) lockScript(r *Request, p Progress, wait int64, name string) sc
 	}
 	held := fmt.Sprintf("'%d'", p.Held)
 	if !p.Configured {
-		held = fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s AND %s THEN %s END ELSE '%d' END",
-			s.texts.areAsBefore(), setName(name), s.texts.apply(), held, scriptChanged)
+		held = fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE '%d' END",
+			s.texts.areAsBefore(), s.texts.apply(name), held, scriptChanged)
 	}
 	return script{
 		settings: fmt.Sprintf("set_config('pgadvisory.pairs', '%s', true), set_config('pgadvisory.shared', '%s', true), set_config('pgadvisory.ids', '%s', true), "+
@@ -144,8 +144,8 @@ func (s *Session) slotScript(slots *Slots, wait int64, name string) script {
 		settings: fmt.Sprintf("set_config('pgadvisory.ids', '{%s}', true), set_config('pgadvisory.announcement', '%d', true), set_config('pgadvisory.wait', '%d', true)",
 			strings.Join(ids, ","), slots.Announcement, wait),
 		block: slotBlock,
-		result: fmt.Sprintf("CASE WHEN current_setting('pgadvisory.slot') <> '' THEN CASE WHEN %s THEN CASE WHEN %s AND %s THEN current_setting('pgadvisory.slot')::bigint END ELSE CASE WHEN %s THEN %d END END END, "+
-			"current_setting('pgadvisory.limit')::bigint", s.texts.areAsBefore(), setName(name), s.texts.apply(), cleared, scriptChanged),
+		result: fmt.Sprintf("CASE WHEN current_setting('pgadvisory.slot') <> '' THEN CASE WHEN %s THEN CASE WHEN %s THEN current_setting('pgadvisory.slot')::bigint END ELSE CASE WHEN %s THEN %d END END END, "+
+			"current_setting('pgadvisory.limit')::bigint", s.texts.areAsBefore(), s.texts.apply(name), cleared, scriptChanged),
 	}
 }
 

@@ -28,7 +28,7 @@ type Config struct {
 type Session struct {
 	config *Config
 	hold   *connhold.Hold
-	info   *info // nil until it is probed
+	info   *info // nil until it is probed and set up
 	texts  *texts
 	// application is the application_name from before it was set.
 	application string
@@ -37,23 +37,24 @@ type Session struct {
 // Open begins the conversation with the session of a connection that was just pinned.
 func Open(hold *connhold.Hold, config *Config) Session {
 	s := Session{config: config, hold: hold}
-	if known := freshInfoOf(hold); known != nil {
-		s.use(known)
-	}
+	s.use(freshInfoOf(hold))
 	return s
 }
 
 // Adopt goes on with the session of a connection that a holder has just released.
 func Adopt(hold *connhold.Hold, config *Config) Session {
 	s := Session{config: config, hold: hold}
-	if known := infoOf(hold); known != nil {
-		s.use(known)
-	}
+	s.use(infoOf(hold))
 	return s
 }
 
+// use goes by what is known of the session, if it has been set up for this Config too.
 func (s *Session) use(known *info) {
-	s.info, s.texts = known, known.textsFor(s.config.VanishTimeout)
+	if known != nil {
+		if t, ok := known.texts[s.config.VanishTimeout]; ok {
+			s.info, s.texts = known, t
+		}
+	}
 }
 
 // Invalidate has the session probed again before it is asked for locks.

@@ -8,47 +8,81 @@ import (
 	"time"
 )
 
-// settings are those of a session that holds a lock. The round trip that takes the lock
-// sets them, and the one that frees it puts them back, so that neither costs another.
-// The probe told what they were; before they are set the server makes sure that this is
-// still true.
+// With these settings the server ends an idle session whose client vanished without a
+// word after about VanishTimeout, and never ends one that idles in health (manual,
+// sections 20.3.2 and 20.11.1).
 //
-// In a pool of the Locker's own, whose connections serve nobody else, the probe sets them
-// for good, and none is left to be set later.
-type settings struct {
-	names  []string // of those that the server knows
-	values []string // to be set
-	before []string // as they were
+// The tcp_ settings say how soon the server notices that a client is gone. They harm
+// nobody who uses the connection later. So they are set once for each connection, and
+// stay, where they are stricter than what was there. What would have to be relaxed, and
+// idle_session_timeout, the round trip that takes a lock sets, and the one that frees it
+// puts back.
+//
+// A sentinel shows that RESET ALL or DISCARD ALL has undone what was set once.
+
+// sentinel is a setting that means nothing to the server.
+const sentinel = "pgadvisory.session"
+
+// setting is one that a session with locks has.
+type setting struct {
+	name          string
+	value, before string // to be set, and as the probe found it
 }
 
-// settingsFor are those that a server of this kind knows (manual, sections 20.3.2 and
-// 20.11.1). With them it ends an idle session whose client vanished without a word after
-// about the given time, and never ends one that idles in health.
-func settingsFor(known *info, vanishTimeout time.Duration) settings {
+// wantedSettings are those of a server of this kind.
+func wantedSettings(known *info, vanishTimeout time.Duration) (wanted []setting) {
 	// Rounded up: the server must not give the lock away earlier than the holder reckons.
 	in := func(unit, d time.Duration) string { return strconv.FormatInt(int64((d+unit-1)/unit), 10) }
-	var s settings
-	add := func(name, value string) {
-		if before := known.before[slices.Index(allSettings, name)]; before != "" {
-			s.names, s.values, s.before = append(s.names, name), append(s.values, value), append(s.before, before)
+	for i, value := range []string{
+		// Silence for half of the time, then three probes.
+		in(time.Second, vanishTimeout/2), in(time.Second, vanishTimeout/6), "3", in(time.Millisecond, vanishTimeout), "0",
+	} {
+		if known.current[i] != "" { // else the server does not know it
+			wanted = append(wanted, setting{allSettings[i], value, known.current[i]})
 		}
 	}
-
-	// Silence for half of the time, then three probes.
-	add("tcp_keepalives_idle", in(time.Second, vanishTimeout/2))
-	add("tcp_keepalives_interval", in(time.Second, vanishTimeout/6))
-	add("tcp_keepalives_count", "3")
-	add("tcp_user_timeout", in(time.Millisecond, vanishTimeout))
-	if known.major >= 14 {
-		add("idle_session_timeout", "0")
-	}
-	return s
+	return wanted
 }
 
-// allSettings are those that settingsFor knows.
+// allSettings are those that wantedSettings knows, in its order.
 var allSettings = []string{
-	"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout",
-	"idle_session_timeout",
+	"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout", idleSessionTimeout,
+}
+
+const idleSessionTimeout = "idle_session_timeout"
+
+// staysSet reports whether s is set once for the connection. 0 is a default that is more
+// lenient than any value.
+func (s setting) staysSet() bool {
+	value, err := strconv.Atoi(s.value)
+	before, errBefore := strconv.Atoi(s.before)
+	return err == nil && errBefore == nil && s.name != idleSessionTimeout && (before == 0 || value < before)
+}
+
+// settings are those that a lock sets, and its unlock puts back.
+type settings []setting
+
+// split says which settings are set once for a connection, and which ones for each lock.
+// Of a pool of the Locker's own, whose connections serve nobody else, all are set once.
+func split(wanted []setting, owned bool) (once []setting, each settings) {
+	for _, s := range wanted {
+		switch {
+		case owned, s.staysSet():
+			once = append(once, s)
+		case s.name == idleSessionTimeout, s.value != s.before:
+			each = append(each, s)
+		}
+	}
+	return once, each
+}
+
+// setOnceSQL sets what is set once for a connection, and the sentinel.
+func setOnceSQL(once []setting) string {
+	set := []string{setConfig(sentinel, "'set'")}
+	for _, s := range once {
+		set = append(set, setConfig(s.name, literal(s.value)))
+	}
+	return "SELECT " + strings.Join(set, " AND ")
 }
 
 // currentSettings is a list of SQL expressions for the values of allSettings. A setting
@@ -63,30 +97,42 @@ func currentSettings() string {
 
 // areAsBefore is an SQL condition.
 func (s settings) areAsBefore() string {
-	same := []string{"true"} // never none
-	for i, name := range s.names {
-		same = append(same, fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) %s", name, literal(s.before[i])))
+	same := []string{is("current_setting('"+sentinel+"', true)", "'set'")}
+	for _, one := range s {
+		same = append(same, is("current_setting('"+one.name+"')", literal(one.before)))
 	}
 	return strings.Join(same, " AND ")
 }
 
-// apply is an SQL expression that sets all and is true.
-func (s settings) apply() string { return s.setTo(s.values) }
-
-// restore is an SQL expression that puts back all, and the application_name, for which
-// application is an expression, and is true.
-func (s settings) restore(application string) string {
-	return setName(application) + " AND " + s.setTo(s.before)
+func is(call, value string) string {
+	return "pg_catalog." + call + " OPERATOR(pg_catalog.=) " + value
 }
 
-func (s settings) setTo(values []string) string {
-	set := []string{"true"} // never none
-	for i, name := range s.names {
-		if s.before[i] != s.values[i] {
-			set = append(set, setConfig(name, literal(values[i])))
+// apply is an SQL expression that sets all, and the application_name, and is true.
+func (s settings) apply(name string) string {
+	return s.set(name, func(one setting) string { return one.value })
+}
+
+// restore is apply with the settings as they were.
+func (s settings) restore(name string) string {
+	return s.set(name, func(one setting) string { return one.before })
+}
+
+func (s settings) set(name string, value func(setting) string) string {
+	set := []string{setConfig("application_name", name)}
+	for _, one := range s {
+		if one.before != one.value {
+			set = append(set, setConfig(one.name, literal(value(one))))
 		}
 	}
 	return strings.Join(set, " AND ")
+}
+
+// setOnce notes that settings were set for good.
+func (known *info) setOnce(once []setting) {
+	for _, s := range once {
+		known.current[slices.Index(allSettings, s.name)] = s.value
+	}
 }
 
 // checkInterval is how often the server is to look for the client while it works on a

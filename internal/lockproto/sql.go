@@ -9,9 +9,7 @@ import (
 // hold, and is true.
 const cleared = "pg_catalog.pg_advisory_unlock_all()::pg_catalog.text OPERATOR(pg_catalog.=) ''"
 
-// setName is an SQL expression that sets the application_name and is true.
-func setName(name string) string { return setConfig("application_name", name) }
-
+// setConfig is an SQL expression that sets a setting for the session and is true.
 func setConfig(name, value string) string {
 	return fmt.Sprintf("pg_catalog.set_config('%s', %s, false) IS NOT NULL", name, value)
 }

@@ -24,22 +24,15 @@ type texts struct {
 	needsScript bool   // an Issue needs a script
 }
 
-func (known *info) textsFor(vanishTimeout time.Duration) *texts {
-	if t, ok := known.texts[vanishTimeout]; ok {
-		return t
-	}
+func newTexts(known *info, vanishTimeout time.Duration, each settings) *texts {
 	t := &texts{
-		id:    strconv.FormatInt(vanishTimeout.Milliseconds(), 10),
+		settings: each, id: strconv.FormatInt(vanishTimeout.Milliseconds(), 10),
 		tries: make(map[variant]*connhold.Statement), frees: make(map[variant]*connhold.Statement),
 		begins: beginScript(known.major), fitForIssue: fitForIssue(known.major),
 	}
 	if millis, ok := checkInterval(known, vanishTimeout); ok {
 		t.afterBegin = lookForClient(millis)
 	}
-	if !known.owned {
-		t.settings = settingsFor(known, vanishTimeout)
-	}
-	known.texts[vanishTimeout] = t
 	return t
 }
 
@@ -72,8 +65,8 @@ func (t *texts) name(what string, v variant) string {
 // An Issue writes in the transaction that is this statement. Where the defaults for that
 // are not those of beginScript, it needs a script.
 func (t *texts) tryText(v variant) string {
-	lock := fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s AND %s THEN %s END ELSE %s END",
-		v.do("pg_try_advisory_lock"), setName(v.text()), t.apply(), v.granted(), v.refused())
+	lock := fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE %s END",
+		v.do("pg_try_advisory_lock"), t.apply(v.text()), v.granted(), v.refused())
 	if v.issue != "" {
 		lock = fmt.Sprintf("CASE WHEN %s THEN %s ELSE '%s' END", t.fitForIssue, lock, answerUnfit)
 	}
@@ -96,12 +89,9 @@ func (t *texts) clear(application string) string {
 
 // fitForIssue is true in a transaction as beginScript makes it.
 func fitForIssue(majorVersion int) string {
-	is := func(name, value string) string {
-		return fmt.Sprintf("pg_catalog.current_setting('%s') OPERATOR(pg_catalog.=) '%s'", name, value)
-	}
-	fit := is("transaction_isolation", "read committed") + " AND " + is("statement_timeout", "0")
+	fit := is("current_setting('transaction_isolation')", "'read committed'") + " AND " + is("current_setting('statement_timeout')", "'0'")
 	if majorVersion >= 17 {
-		fit += " AND " + is("transaction_timeout", "0")
+		fit += " AND " + is("current_setting('transaction_timeout')", "'0'")
 	}
 	return fit
 }
