@@ -3,6 +3,7 @@ package advisory
 import (
 	"context"
 	"errors"
+	"time"
 
 	"github.com/pgadvisory/pgadvisory/internal/connhold"
 )
@@ -78,6 +79,12 @@ func (a *acquirer) run() (finished bool) {
 		case stepScript, stepWait:
 			a.asker = w
 			a.told(w, a.script(w.ctx, &w.request, next == stepWait))
+		case stepPoll:
+			if !l.pause(q, w, a.pollAt) {
+				continue
+			}
+			a.asker = w
+			a.told(w, a.poll(w.ctx, &w.request))
 		case stepRelease:
 			a.release()
 		case stepGrant:
@@ -109,10 +116,35 @@ func (a *acquirer) mustDetach(next step) bool {
 		return a.state.isConfigured() // that takes a round trip to give back
 	case stepGrant:
 		return false
-	case stepProbe, stepResume, stepScript, stepWait, stepRelease:
+	case stepProbe, stepResume, stepScript, stepWait, stepPoll, stepRelease:
 		return true
 	}
 	return true
+}
+
+// pause waits on behalf of w until a time, and reports false if something in the queue
+// changed first.
+func (l *Locker) pause(q *queue, w *waiter, until time.Time) bool {
+	wait := time.Until(until)
+	if wait <= 0 {
+		return true
+	}
+	changed := make(chan struct{})
+	l.mu.Lock()
+	isFirst := l.headLocked(q) == w
+	q.changed = changed
+	l.mu.Unlock()
+	if !isFirst {
+		return false
+	}
+	timer := time.NewTimer(wait)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-changed:
+		return false
+	}
 }
 
 // connectFor pins a connection for w, as long as somebody waits for it.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgconn"
 
@@ -23,6 +24,7 @@ const (
 	abandoned                // it was asked, and nobody has read the answer yet
 	refused                  // it holds nothing, and its settings are as they were
 	waiting                  // a wait ended in vain: it holds the first of the locks, or none
+	parked                   // it has its name and its settings, and is to ask again later
 	differing                // it was refused, because the semaphore's limit differs
 	blocked                  // it holds all locks, and a transaction blocks the receipt
 	granted                  // it holds all locks
@@ -30,7 +32,9 @@ const (
 
 // isConfigured reports whether the session has its name and its settings, which are put
 // back before its connection returns to the pool.
-func (s state) isConfigured() bool { return s == waiting || s == blocked || s == granted }
+func (s state) isConfigured() bool {
+	return s == waiting || s == parked || s == blocked || s == granted
+}
 
 // isAnswered reports whether the server has answered on the connection.
 func (s state) isAnswered() bool { return s >= refused }
@@ -44,6 +48,9 @@ type attempt struct {
 	shared  bool             // the mode in which the session was asked last
 	issue   grant.Issue      // what it was asked for last besides
 	answer  lockproto.Answer // the last one
+
+	waitingSince time.Time // when a wait first ended in vain, or was parked; else zero
+	pollAt       time.Time // when to ask again, while parked
 
 	deadConns  int  // connections in a row that were dead when they were pinned
 	isReprobed bool // the settings had changed when the session was asked last
@@ -101,11 +108,20 @@ func (a *attempt) resume(ctx context.Context, r *request) error {
 
 // script asks for r with a script, which waits for a slice or not.
 func (a *attempt) script(ctx context.Context, r *request, wait bool) error {
-	p := lockproto.Progress{Configured: a.state.isConfigured(), Wait: wait}
+	p := lockproto.Progress{Configured: a.state.isConfigured(), Wait: wait, Waited: !a.waitingSince.IsZero()}
 	if p.Configured {
 		p.Held = a.answer.Held
 	}
 	answer, err := a.session.Script(ctx, &r.Request, p)
+	return a.observe(r, answer, err)
+}
+
+// poll asks for r while the attempt is parked.
+func (a *attempt) poll(ctx context.Context, r *request) error {
+	if !a.session.UseFastPath(&r.Request) {
+		return a.script(ctx, r, true)
+	}
+	answer, err := a.session.Poll(ctx, &r.Request)
 	return a.observe(r, answer, err)
 }
 
@@ -132,8 +148,12 @@ func (a *attempt) observe(r *request, answer lockproto.Answer, err error) error 
 		a.state = ready
 	case lockproto.Refused:
 		a.state = refused
-	case lockproto.Waiting:
+	case lockproto.Waiting, lockproto.Seated:
 		a.state = waiting
+		a.waited()
+	case lockproto.Parked:
+		a.state = parked
+		a.pollAt = time.Now().Add(lockproto.RandomPause(a.waited()))
 	case lockproto.Differs:
 		a.state = differing
 	case lockproto.Blocked:
@@ -143,6 +163,14 @@ func (a *attempt) observe(r *request, answer lockproto.Answer, err error) error 
 	}
 	a.deadConns, a.isReprobed = 0, false
 	return nil
+}
+
+// waited returns for how long the attempt has waited on the server, or parked.
+func (a *attempt) waited() time.Duration {
+	if a.waitingSince.IsZero() {
+		a.waitingSince = time.Now()
+	}
+	return time.Since(a.waitingSince)
 }
 
 var errSettingsChange = errors.New("the settings of the session change while nobody uses it")

@@ -13,6 +13,7 @@ const (
 	stepResume              // read the answer to that, which its caller has abandoned
 	stepScript              // ask with a script that does not wait
 	stepWait                // ask with a script that waits for a slice
+	stepPoll                // pause, and ask whether it is worth while to wait
 	stepRelease             // give the connection back: the grant is of no use
 	stepGrant               // make the waiter the owner of the grant
 	stepRefuse              // tell the waiter that there is no lock
@@ -34,7 +35,7 @@ func (a *attempt) plan(w *waiter) (step, error) {
 		return stepProbe, nil
 	case differing:
 		return stepRefuse, fmt.Errorf("%w: this one is %d, and another holds or waits with %d", ErrLimitDiffers, w.semaphore.limit, a.answer.Limit)
-	case ready, refused, waiting:
+	case ready, refused, waiting, parked:
 		return a.planAsk(w)
 	case blocked, granted:
 		return a.planGrant(w)
@@ -50,6 +51,8 @@ func (a *attempt) planAsk(w *waiter) (step, error) {
 		return stepRefuse, fmt.Errorf("%w: another session holds one of the locks", ErrNotAcquired)
 	case w.try && w.asked:
 		return stepRefuse, errHeldElsewhere
+	case a.state == parked && !w.try:
+		return stepPoll, nil
 	case a.state.isAnswered() && !w.try:
 		return stepWait, nil
 	case !a.state.isConfigured() && a.session.UseFastPath(&w.Request):

@@ -33,6 +33,8 @@ type queue struct {
 	// cancelConnect ends the wait for a connection once nobody needs it; nil while there
 	// is no such wait.
 	cancelConnect context.CancelFunc
+	// changed wakes an acquirer that pauses; nil while none does.
+	changed chan struct{}
 	// blocked says which transaction the receipt waits for, while the lock is granted and
 	// its receipt is not made.
 	blocked error
@@ -214,6 +216,7 @@ func (l *Locker) unholdCall(w *waiter) {
 // reports whether conn was used. The caller holds mu.
 func (l *Locker) advanceLocked(q *queue, conn *connhold.Hold) (used bool) {
 	if q.phase != idle {
+		q.changedLocked()
 		l.capacityChangedLocked()
 		return false
 	}
@@ -274,7 +277,16 @@ func (q *queue) answerLocked(w *waiter, r result) {
 	}
 }
 
+// changedLocked wakes the acquirer if it pauses.
+func (q *queue) changedLocked() {
+	if q.changed != nil {
+		close(q.changed)
+		q.changed = nil
+	}
+}
+
 func (q *queue) refuseAllLocked(err error) {
+	q.changedLocked()
 	for len(q.waiters) > 0 {
 		q.answerLocked(q.waiters[0], result{err: err})
 	}

@@ -14,6 +14,12 @@ const (
 	// Waiting means that a wait ended in vain. The session has its name and its settings,
 	// and holds the first [Answer.Held] locks.
 	Waiting
+	// Seated means that the session has its name and its settings, and holds a seat at the
+	// lock: it is to wait with a Script.
+	Seated
+	// Parked means that enough other sessions wait for the lock on the server. The
+	// session has its name and its settings, holds nothing, and is to Poll after a pause.
+	Parked
 	// Granted means that the session holds all locks, has its name and its settings, and
 	// [Answer.Receipt] is made.
 	Granted

@@ -1,5 +1,12 @@
 package lockproto
 
+import (
+	"strconv"
+	"strings"
+
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
+)
+
 // lockBlock takes the locks in order. What a waiting session holds back, it
 // holds back until the wait is over, and that is before a deadlock could be
 // declared: neither VACUUM nor CREATE INDEX CONCURRENTLY waits longer. That a
@@ -12,13 +19,19 @@ package lockproto
 // PL/pgSQL plans an expression when it is first reached. After a wait that gets the
 // last lock there is none that was not reached before it; the setting is in place
 // by then, and goes with the subtransaction if the wait is in vain.
-const lockBlock = `DO $pgadvisory$
+//
+// Who waits for a single lock in the exclusive mode takes a seat first, and waits only if
+// one is free. It gives the seat back in the expression that gets the lock, or with
+// unlock_all.
+var lockBlock = strings.ReplaceAll(`DO $pgadvisory$
 DECLARE
 	pairs    boolean[] := current_setting('pgadvisory.pairs');
 	shared   boolean[] := current_setting('pgadvisory.shared');
 	ids      bigint[]  := current_setting('pgadvisory.ids');
 	held     int       := current_setting('pgadvisory.held');
 	wait     int       := current_setting('pgadvisory.wait');
+	seat     int       := current_setting('pgadvisory.seat');
+	seats    int       := current_setting('pgadvisory.seats');
 	deadline timestamptz;
 	id       bigint;
 BEGIN
@@ -44,6 +57,16 @@ BEGIN
 			PERFORM set_config('pgadvisory.held', '0', true);
 			EXIT;
 		END IF;
+		IF seats > 0 THEN
+			WHILE seats > 0 AND NOT pg_try_advisory_lock(seat_class, seat + seats - 1) LOOP
+				seats := seats - 1;
+			END LOOP;
+			IF seats = 0 THEN
+				PERFORM set_config('pgadvisory.held', '-2', true);
+				EXIT;
+			END IF;
+			seat := seat + seats - 1;
+		END IF;
 		BEGIN
 			PERFORM set_config('lock_timeout', greatest(1, ceil(extract(epoch FROM deadline - clock_timestamp()) * 1000))::int::text, true),
 				set_config('pgadvisory.held', (held + 1)::text, true);
@@ -51,7 +74,8 @@ BEGIN
 				WHEN pairs[held + 1] AND shared[held + 1] THEN pg_advisory_lock_shared((id >> 32)::int, ((id << 32) >> 32)::int)
 				WHEN pairs[held + 1] THEN pg_advisory_lock((id >> 32)::int, ((id << 32) >> 32)::int)
 				WHEN shared[held + 1] THEN pg_advisory_lock_shared(id)
-				ELSE pg_advisory_lock(id) END::text = '' THEN 1 END;
+				ELSE pg_advisory_lock(id) END::text = ''
+				THEN CASE WHEN seats = 0 THEN 1 WHEN pg_advisory_unlock(seat_class, seat) THEN 1 END END;
 		EXCEPTION
 			WHEN deadlock_detected THEN
 				PERFORM pg_advisory_unlock_all();
@@ -71,4 +95,4 @@ BEGIN
 				PERFORM set_config('pgadvisory.held', held::text, true);
 		END;
 	END LOOP;
-END $pgadvisory$`
+END $pgadvisory$`, "seat_class", strconv.Itoa(int(lockid.SeatClass)))

@@ -21,6 +21,7 @@ type Progress struct {
 	Configured bool // it has its name and its settings
 	Held       int  // it holds the first so many locks
 	Wait       bool // the script is to wait for a slice
+	Waited     bool // it has waited before, or was parked
 }
 
 // script is what one round trip consists of where a single statement does not do: a wait,
@@ -35,6 +36,9 @@ type script struct {
 func (s script) text(t *texts) string {
 	return t.begins + "SELECT " + s.settings + "; " + s.block + "; SELECT " + s.result + "; COMMIT"
 }
+
+// scriptParked is the first number of a script that found all seats taken.
+const scriptParked = -2
 
 // scriptChanged is the first number of a script that has done nothing, because the
 // settings are not as they were.
@@ -102,13 +106,21 @@ func (s *Session) lockScript(r *Request, p Progress, wait int64, name string) sc
 		held = fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE '%d' END",
 			s.texts.areAsBefore(), s.texts.apply(name), held, scriptChanged)
 	}
+	seat, seats := int32(0), 0
+	if p.Wait && hasSeats(r) {
+		seat, seats = r.Targets[0].Seat().Object(), lockid.Seats-1
+		if p.Waited {
+			seats++
+		}
+	}
 	return script{
 		settings: fmt.Sprintf("set_config('pgadvisory.pairs', '%s', true), set_config('pgadvisory.shared', '%s', true), set_config('pgadvisory.ids', '%s', true), "+
-			"set_config('pgadvisory.held', %s, true), set_config('pgadvisory.wait', '%d', true)",
+			"set_config('pgadvisory.held', %s, true), set_config('pgadvisory.wait', '%d', true), "+
+			"set_config('pgadvisory.seat', '%d', true), set_config('pgadvisory.seats', '%d', true)",
 			array(r.Targets, func(t lockid.Target) string { return strconv.FormatBool(t.IsPair()) }),
 			array(r.Targets, func(t lockid.Target) string { return strconv.FormatBool(t.Shared) }),
 			array(r.Targets, func(t lockid.Target) string { return strconv.FormatInt(t.Number, 10) }),
-			held, wait),
+			held, wait, seat, seats),
 		block:  lockBlock,
 		result: "current_setting('pgadvisory.held'), " + receipt,
 	}
@@ -118,6 +130,9 @@ func readLocks(r *Request, held, receipt *int64) Answer {
 	answer := Answer{Status: Waiting}
 	if held != nil {
 		answer.Held = int(*held)
+	}
+	if answer.Held == scriptParked {
+		return Answer{Status: Parked}
 	}
 	if answer.Held < len(r.Targets) {
 		return answer

@@ -17,6 +17,7 @@ type texts struct {
 	id     string // tells apart the statements of several Lockers
 	tries  map[variant]*connhold.Statement
 	frees  map[variant]*connhold.Statement
+	polls  map[variant]*connhold.Statement
 	begins string // begins a script
 
 	afterBegin  string // SQL, in a transaction of the caller's
@@ -28,6 +29,7 @@ func newTexts(known *info, vanishTimeout time.Duration, each settings) *texts {
 	t := &texts{
 		settings: each, id: strconv.FormatInt(vanishTimeout.Milliseconds(), 10),
 		tries: make(map[variant]*connhold.Statement), frees: make(map[variant]*connhold.Statement),
+		polls:  make(map[variant]*connhold.Statement),
 		begins: beginScript(known.major), fitForIssue: fitForIssue(known.major),
 	}
 	if millis, ok := checkInterval(known, vanishTimeout); ok {

@@ -1,0 +1,79 @@
+package lockproto
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"time"
+
+	"github.com/pgadvisory/pgadvisory/internal/connhold"
+	"github.com/pgadvisory/pgadvisory/internal/lockid"
+)
+
+// Hundreds of sessions that wait for one lock on the server, each in slices, would keep
+// its processors busy. So a lock has a few seats, which are advisory locks too: a session
+// waits on the server only while it has one. The others are parked: they ask now and then
+// whether the lock, or a seat, is free. Who was parked before may take any seat, and who
+// has just come all but the last one, so that those who come again and again don't keep
+// the others out.
+//
+// Only waits for a single lock in the exclusive mode are parked. Those in the shared mode
+// are all granted at the same time.
+
+// hasSeats reports whether r is a wait that can be parked.
+func hasSeats(r *Request) bool {
+	return r.Slots == nil && len(r.Targets) == 1 && !r.Targets[0].Shared
+}
+
+// answerSeat is what the poll statement answers when it has taken a seat.
+const answerSeat = "seat"
+
+const (
+	shortestPause = 50 * time.Millisecond
+	longestPause  = 5 * time.Second
+)
+
+// Pause is how long to wait between two polls of a session that has waited for so long. A
+// wait is a quarter longer for it at most, and five seconds. The jitter, from 0 to 1, adds
+// or takes off up to a quarter.
+func Pause(waited time.Duration, jitter float64) time.Duration {
+	pause := min(max(waited/4, shortestPause), longestPause)
+	return time.Duration(float64(pause) * (0.75 + jitter/2))
+}
+
+// RandomPause is Pause with a random jitter.
+func RandomPause(waited time.Duration) time.Duration { return Pause(waited, rand.Float64()) }
+
+// Poll asks a session that is parked for the lock of r, and for a seat.
+func (s *Session) Poll(ctx context.Context, r *Request) (Answer, error) {
+	limit, params := s.config.AnswerTimeout, parametersOf(r.Targets, false, strconv.Itoa(int(r.Targets[0].Seat().Object())))
+	if !r.Issue.IsZero() {
+		limit, params = limit+issueLimit, append(params, []byte(r.Issue.Hex()))
+	}
+	text, err := s.hold.RoundTrip(context.WithoutCancel(ctx), limit, s.texts.poll(s.hold, variantOf(r.Targets, r.Issue.Func)), params...)
+	switch {
+	case err == nil && text == answerSeat:
+		return Answer{Status: Seated}, nil
+	case err == nil && text == answerFalse:
+		return Answer{Status: Parked}, nil
+	default:
+		return s.readTry(r, text, err)
+	}
+}
+
+func (t *texts) poll(hold *connhold.Hold, v variant) *connhold.Statement {
+	return statement(t.polls, hold, v, func() string { return t.name("poll", v) }, pollText)
+}
+
+// pollText tries the lock, and then the seats. The text parameter is the object of the
+// first seat.
+func pollText(v variant) string {
+	seat := "'" + answerFalse + "'"
+	for i := range lockid.Seats {
+		seat = fmt.Sprintf("CASE WHEN pg_catalog.pg_try_advisory_lock(%d, %s::int OPERATOR(pg_catalog.+) %d) THEN '%s' ELSE %s END",
+			lockid.SeatClass, v.text(), i, answerSeat, seat)
+	}
+	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s ELSE %s END END",
+		cleared, v.do("pg_try_advisory_lock"), v.granted(), seat)
+}
