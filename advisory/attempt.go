@@ -153,7 +153,7 @@ func (a *attempt) observe(r *request, answer lockproto.Answer, err error) error 
 		a.waited()
 	case lockproto.Parked:
 		a.state = parked
-		a.pollAt = time.Now().Add(lockproto.RandomPause(a.waited()))
+		a.pollAt = time.Now().Add(lockproto.RandomPause(a.waited(), answer.Near))
 	case lockproto.Differs:
 		a.state = differing
 	case lockproto.Blocked:

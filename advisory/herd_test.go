@@ -75,7 +75,8 @@ func TestPause_isAQuarterOfTheWait(t *testing.T) {
 		0: 50 * time.Millisecond, 100 * time.Millisecond: 50 * time.Millisecond, time.Second: 250 * time.Millisecond,
 		10 * time.Second: 2500 * time.Millisecond, time.Hour: 5 * time.Second,
 	} {
-		require.Equal(t, want*3/4, lockproto.Pause(waited, 0))
-		require.Equal(t, want*5/4, lockproto.Pause(waited, 1))
+		require.Equal(t, want*3/4, lockproto.Pause(waited, false, 0))
+		require.Equal(t, want*5/4, lockproto.Pause(waited, false, 1))
+		require.Equal(t, min(want, 400*time.Millisecond), lockproto.Pause(waited, true, 0.5))
 	}
 }

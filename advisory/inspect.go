@@ -54,7 +54,7 @@ func Inspect(ctx context.Context, db Querier, keys ...Key) ([]Status, error) {
 			ids = append(ids, t.Number)
 		}
 	}
-	rows, err := db.Query(ctx, inspectSQL, len(keys) == 0, ids, pairs, seatClass)
+	rows, err := db.Query(ctx, inspectSQL, len(keys) == 0, ids, pairs, []uint32{seatClass, placeClass})
 	if err != nil {
 		return nil, fmt.Errorf("advisory: inspect: %w", err)
 	}
@@ -66,8 +66,11 @@ func Inspect(ctx context.Context, db Querier, keys ...Key) ([]Status, error) {
 	return all, nil
 }
 
-// seatClass is the class of the locks of a wait, as pg_locks has it, which are not shown.
-var seatClass = uint32(lockid.OfPair(lockid.SeatClass, 0).Number >> 32)
+// The classes of the locks that belong to waits, as pg_locks has them. These are not shown.
+var (
+	seatClass  = uint32(lockid.OfPair(lockid.SeatClass, 0).Number >> 32)
+	placeClass = uint32(lockid.OfPair(lockid.PlaceClass, 0).Number >> 32)
+)
 
 // inspectSQL shows a lock's number as in [Key]: the class, or high half, and the
 // object, or low half, which are unsigned in pg_locks. A row of pg_locks has a
@@ -100,6 +103,6 @@ SELECT l.objsubid::int, l.id, l.mode::pg_catalog.text, l.granted, l.pid::int,
 FROM locks l
 LEFT JOIN pg_catalog.pg_stat_activity a ON a.pid OPERATOR(pg_catalog.=) l.pid
 LEFT JOIN prepared p ON l.pid IS NULL AND p.virtualtransaction OPERATOR(pg_catalog.=) l.virtualtransaction
-WHERE $1::boolean AND NOT (l.objsubid OPERATOR(pg_catalog.=) 2 AND l.classid OPERATOR(pg_catalog.=) $4::pg_catalog.oid)
+WHERE $1::boolean AND NOT (l.objsubid OPERATOR(pg_catalog.=) 2 AND l.classid OPERATOR(pg_catalog.=) ANY ($4::pg_catalog.oid[]))
 	OR l.objsubid OPERATOR(pg_catalog.=) 1 AND l.id OPERATOR(pg_catalog.=) ANY ($2::bigint[])
 	OR l.objsubid OPERATOR(pg_catalog.=) 2 AND l.id OPERATOR(pg_catalog.=) ANY ($3::bigint[])`

@@ -202,6 +202,9 @@ func (m *modelSession) prepared(name string, params [][]byte) string {
 			if strings.Contains(name, "_poll") && s.seat(m, string(params[1]), lockid.Seats) != "" {
 				return "seat"
 			}
+			if strings.Contains(name, "_poll") && s.lock(m, "place "+string(params[2]), false, 0) {
+				return "place"
+			}
 			return "f"
 		}
 	}

@@ -44,6 +44,7 @@ type Answer struct {
 	Receipt int64 // of the Issue; with Blocked the negated PID that blocks it, or 0
 	Slot    int   // of the semaphore
 	Limit   int   // with Differs
+	Near    bool  // with Parked: the session is one of the few that are to Poll often
 }
 
 // wrongAnswerError is an answer that is none of those above.

@@ -18,6 +18,9 @@ import (
 // has just come all but the last one, so that those who come again and again don't keep
 // the others out.
 //
+// Thirty-two places, which are advisory locks as well, make sure that a seat which gets
+// free is soon taken: who has found one free looks often, and all others seldom.
+//
 // Only waits for a single lock in the exclusive mode are parked. Those in the shared mode
 // are all granted at the same time.
 
@@ -26,28 +29,40 @@ func hasSeats(r *Request) bool {
 	return r.Slots == nil && len(r.Targets) == 1 && !r.Targets[0].Shared
 }
 
-// answerSeat is what the poll statement answers when it has taken a seat.
-const answerSeat = "seat"
-
+// What the poll statement answers when it has taken a seat, or a place.
 const (
-	shortestPause = 50 * time.Millisecond
-	longestPause  = 5 * time.Second
+	answerSeat  = "seat"
+	answerPlace = "place"
 )
 
-// Pause is how long to wait between two polls of a session that has waited for so long. A
-// wait is a quarter longer for it at most, and five seconds. The jitter, from 0 to 1, adds
-// or takes off up to a quarter.
-func Pause(waited time.Duration, jitter float64) time.Duration {
-	pause := min(max(waited/4, shortestPause), longestPause)
+const (
+	shortestPause    = 50 * time.Millisecond
+	longestNearPause = 400 * time.Millisecond
+	longestPause     = 5 * time.Second
+)
+
+// Pause is how long to wait until the next poll of a session that has waited for so long:
+// a quarter of that, between 50 ms and 5 s, or 400 ms for one that is near. The jitter,
+// from 0 to 1, adds or takes off up to a quarter.
+func Pause(waited time.Duration, near bool, jitter float64) time.Duration {
+	longest := longestPause
+	if near {
+		longest = longestNearPause
+	}
+	pause := min(max(waited/4, shortestPause), longest)
 	return time.Duration(float64(pause) * (0.75 + jitter/2))
 }
 
 // RandomPause is Pause with a random jitter.
-func RandomPause(waited time.Duration) time.Duration { return Pause(waited, rand.Float64()) }
+func RandomPause(waited time.Duration, near bool) time.Duration {
+	return Pause(waited, near, rand.Float64())
+}
 
 // Poll asks a session that is parked for the lock of r, and for a seat.
 func (s *Session) Poll(ctx context.Context, r *Request) (Answer, error) {
-	limit, params := s.config.AnswerTimeout, parametersOf(r.Targets, false, strconv.Itoa(int(r.Targets[0].Seat().Object())))
+	seat := r.Targets[0].Seat()
+	place := strconv.Itoa(int(seat) + rand.IntN(lockid.Places))
+	limit, params := s.config.AnswerTimeout, append(parametersOf(r.Targets, false, strconv.Itoa(int(seat))), []byte(place))
 	if !r.Issue.IsZero() {
 		limit, params = limit+issueLimit, append(params, []byte(r.Issue.Hex()))
 	}
@@ -55,8 +70,8 @@ func (s *Session) Poll(ctx context.Context, r *Request) (Answer, error) {
 	switch {
 	case err == nil && text == answerSeat:
 		return Answer{Status: Seated}, nil
-	case err == nil && text == answerFalse:
-		return Answer{Status: Parked}, nil
+	case err == nil && (text == answerPlace || text == answerFalse):
+		return Answer{Status: Parked, Near: text == answerPlace}, nil
 	default:
 		return s.readTry(r, text, err)
 	}
@@ -66,14 +81,15 @@ func (t *texts) poll(hold *connhold.Hold, v variant) *connhold.Statement {
 	return statement(t.polls, hold, v, func() string { return t.name("poll", v) }, pollText)
 }
 
-// pollText tries the lock, and then the seats. The text parameter is the object of the
-// first seat.
+// pollText tries the lock, then the seats, then a place. The parameters after those of the
+// lock are the objects of the first seat and of the place.
 func pollText(v variant) string {
-	seat := "'" + answerFalse + "'"
+	seat := fmt.Sprintf("CASE WHEN pg_catalog.pg_try_advisory_lock(%d, %s::int) THEN '%s' ELSE '%s' END",
+		lockid.PlaceClass, v.parameter(2), answerPlace, answerFalse)
 	for i := range lockid.Seats {
 		seat = fmt.Sprintf("CASE WHEN pg_catalog.pg_try_advisory_lock(%d, %s::int OPERATOR(pg_catalog.+) %d) THEN '%s' ELSE %s END",
 			lockid.SeatClass, v.text(), i, answerSeat, seat)
 	}
 	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s ELSE %s END END",
-		cleared, v.do("pg_try_advisory_lock"), v.granted(), seat)
+		cleared, v.do("pg_try_advisory_lock"), v.granted(v.parameter(3)), seat)
 }

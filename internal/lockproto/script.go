@@ -108,7 +108,7 @@ func (s *Session) lockScript(r *Request, p Progress, wait int64, name string) sc
 	}
 	seat, seats := int32(0), 0
 	if p.Wait && hasSeats(r) {
-		seat, seats = r.Targets[0].Seat().Object(), lockid.Seats-1
+		seat, seats = r.Targets[0].Seat(), lockid.Seats-1
 		if p.Waited {
 			seats++
 		}

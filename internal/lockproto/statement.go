@@ -68,7 +68,7 @@ func (t *texts) name(what string, v variant) string {
 // are not those of beginScript, it needs a script.
 func (t *texts) tryText(v variant) string {
 	lock := fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE %s END",
-		v.do("pg_try_advisory_lock"), t.apply(v.text()), v.granted(), v.refused())
+		v.do("pg_try_advisory_lock"), t.apply(v.text()), v.granted(v.parameter(2)), v.refused())
 	if v.issue != "" {
 		lock = fmt.Sprintf("CASE WHEN %s THEN %s ELSE '%s' END", t.fitForIssue, lock, answerUnfit)
 	}
@@ -143,10 +143,10 @@ func parametersOf(targets []lockid.Target, release bool, text string) [][]byte {
 	return [][]byte{both[:number], both[number:]}
 }
 
-// text is the parameter after those of the locks, and argument the next one.
-func (v variant) text() string     { return v.parameter(1) }
-func (v variant) argument() string { return v.parameter(2) }
+// text is the parameter after those of the locks.
+func (v variant) text() string { return v.parameter(1) }
 
+// parameter is the nth one after those of the locks.
 func (v variant) parameter(n int) string {
 	locks := 1
 	if v.several || v.pair {
@@ -183,10 +183,11 @@ func (v variant) refused() string {
 	return "'" + answerFalse + "'"
 }
 
-// granted is what the try statement answers when the locks are granted.
-func (v variant) granted() string {
+// granted is what a statement answers when the locks are granted. argument is that of an
+// Issue.
+func (v variant) granted(argument string) string {
 	if v.issue == "" {
 		return "'" + answerTrue + "'"
 	}
-	return grant.Call(v.issue, v.argument()) + "::pg_catalog.text"
+	return grant.Call(v.issue, argument) + "::pg_catalog.text"
 }
