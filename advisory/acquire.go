@@ -27,13 +27,13 @@ func (l *Locker) TryLock(ctx context.Context, key Key) (*Lock, error) {
 // Lock waits until the lock is granted or ctx ends.
 //
 // Calls of one Locker for one key are served in the order in which they came,
-// and use one connection together while they wait. Between sessions PostgreSQL
-// decides, and the order is not strict: a session that asks anew does so at the
-// end of the queue, and while others hold the lock in the shared mode, one after
-// the other without a gap, one that wants it exclusively may wait as long as they
-// do that. A waiting session asks anew about
-// three times a second, so that it delays neither VACUUM nor CREATE INDEX
-// CONCURRENTLY by more than that. It needs the language plpgsql, which every
+// and use one connection together while they wait. Between sessions the order is
+// not strict. A waiting session re-queues about three times a second, so that it
+// delays neither VACUUM nor CREATE INDEX CONCURRENTLY by more than that. So a
+// steady stream of readers can starve a writer. Of the sessions that wait for one
+// lock, four wait on the server. The others ask again after a quarter of the time
+// that they have waited, and after 5 s at most; see "How a lock is acquired" in the
+// package documentation. A wait needs the language plpgsql, which every
 // database has by default. The lock is not re-entrant: a call that waits for a
 // lock which its own goroutine holds waits until ctx ends.
 //

@@ -112,6 +112,40 @@
 // stay: they only say how soon the server notices a client that is gone. In the name, bytes that are not printable ASCII are
 // written as \x and two hexadecimal digits.
 //
+// # How a lock is acquired
+//
+// Calls of one Locker for one lock wait in a queue, in the order in which they came. One
+// of them, or a goroutine for all of them, drives an attempt on one connection:
+//
+//	            pin             probe          try
+//	unconnected ---> connected -------> ready -----> granted ---> the Lock
+//	                     ^                |  |          ^
+//	                     |       refused  |  | ctx ends | free
+//	                     |                |  v          |
+//	  settings have      |                | abandoned --+
+//	  changed: probe     |                v             |
+//	  again -------------+--- asked --- refused         |
+//	                                      | wait        |
+//	                                      v             |
+//	                                   waiting ---------+  300 ms at a time
+//	                                    |   ^           |
+//	                         all seats  v   | a seat    |
+//	                         are taken parked ----------+  asks now and then
+//
+// An error, anywhere, ends the connection, because its session may hold the lock all the
+// same; the call returns the error, unless the connection was dead before it was used.
+// When nobody waits any more, the session gives back what it has, and the connection
+// returns to the pool. Two more states end like granted and refused: blocked, in which
+// the lock is held and package fencing waits for a transaction of an earlier holder, and
+// differing, in which a semaphore is in use with another limit.
+//
+// Of all sessions that wait for one lock exclusively, on whatever machine, four wait on
+// the server. The others are parked, so that hundreds of them cost it little, and ask
+// again after a quarter of the time that they have waited: 32 of them after 400 ms at
+// most, the others after 5 s. The order among them is not that in which they came. Seats
+// and places of waits are advisory locks themselves, of two ints, the first of which is
+// -1746239858 or -1746239857; nobody else is to lock those.
+//
 // A panic in a handler of the pool, such as a tracer, OnNotice or PrepareConn, is
 // returned as an error by the call for which the handler was called. That call
 // takes no lock, and an Unlock frees its lock all the same. Where no call is under

@@ -22,7 +22,9 @@ type Querier interface {
 // session that holds a lock in both modes, or holds it and waits, is there
 // twice. The order is by lock, as in [Locker.LockAll];
 // for each lock the holders come first, by PID, and then the waiters in the
-// order in which they began to wait, as far as that is known.
+// order in which they began to wait, as far as that is known. Of the sessions that
+// [Locker.Lock] keeps waiting for one lock, four at most are there: the others don't
+// wait on the server. Their application_name says what they wait for.
 //
 // It is one query, which takes no lock and needs no privilege; see [Status] for
 // what it shows to whom. The server does not stop for it: what it tells of
