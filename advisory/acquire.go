@@ -21,7 +21,7 @@ import (
 // that can't be reached may keep the lock for a session that it has not given up
 // yet; see [Config.VanishTimeout].
 func (l *Locker) TryLock(ctx context.Context, key Key) (*Lock, error) {
-	return l.acquireOne(ctx, "try lock", &waiter{request: requestFor(key, false), try: true})
+	return l.acquireOne(ctx, "try lock", newWaiter(key, false, true))
 }
 
 // Lock waits until the lock is granted or ctx ends.
@@ -42,7 +42,7 @@ func (l *Locker) TryLock(ctx context.Context, key Key) (*Lock, error) {
 // ctx meet, either may win. A wait that was given up can still get the lock on
 // the server, for the moment that it takes to give it back.
 func (l *Locker) Lock(ctx context.Context, key Key) (*Lock, error) {
-	return l.acquireOne(ctx, "lock", &waiter{request: requestFor(key, false)})
+	return l.acquireOne(ctx, "lock", newWaiter(key, false, false))
 }
 
 // TryRLock is TryLock in the shared mode: any number of sessions hold a lock in
@@ -50,20 +50,21 @@ func (l *Locker) Lock(ctx context.Context, key Key) (*Lock, error) {
 // connection of its own. There is no way from one mode to the other but to
 // unlock.
 func (l *Locker) TryRLock(ctx context.Context, key Key) (*Lock, error) {
-	return l.acquireOne(ctx, "try shared lock", &waiter{request: requestFor(key, true), shared: true, try: true})
+	return l.acquireOne(ctx, "try shared lock", newWaiter(key, true, true))
 }
 
 // RLock is Lock in the shared mode; see TryRLock. It does not overtake a call of
 // this Locker for the exclusive mode that came first.
 func (l *Locker) RLock(ctx context.Context, key Key) (*Lock, error) {
-	return l.acquireOne(ctx, "shared lock", &waiter{request: requestFor(key, true), shared: true})
+	return l.acquireOne(ctx, "shared lock", newWaiter(key, true, false))
 }
 
-func requestFor(key Key, shared bool) request {
-	return request{
-		Request: lockproto.Request{Targets: []lockid.Target{{ID: key.lockID(), Shared: shared}}, Name: key.label()},
-		keys:    []Key{key},
-	}
+// newWaiter makes a waiter for one lock.
+func newWaiter(key Key, shared, try bool) *waiter {
+	w := &waiter{shared: shared, try: try}
+	w.scratch.key[0], w.scratch.target[0] = key, lockid.Target{ID: key.lockID(), Shared: shared}
+	w.request = request{Request: lockproto.Request{Targets: w.scratch.target[:], Name: key.label()}, keys: w.scratch.key[:]}
+	return w
 }
 
 // acquireOne takes one lock, or one slot of a semaphore.

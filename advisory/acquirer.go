@@ -35,7 +35,8 @@ func (l *Locker) startAcquirer(q *queue, conn *connhold.Hold) {
 // acquireFor runs an acquirer on the goroutine of w's call, as long as that can wait for
 // it.
 func (l *Locker) acquireFor(q *queue, w *waiter) {
-	a := &acquirer{attempt: attempt{locker: l}, queue: q, caller: w}
+	a := &w.scratch.acquirer
+	a.locker, a.queue, a.caller = l, q, w
 	if !a.run() {
 		a.detach()
 	}
@@ -307,9 +308,8 @@ func (a *acquirer) grant(w *waiter) {
 		r.lock = l.newLock(w.request, w.holders, &a.attempt)
 		w.holders = nil
 	default:
-		h := &holder{shared: w.shared}
-		q.holders = append(q.holders, h)
-		r.lock = l.newLock(w.request, []*holder{h}, &a.attempt)
+		r.lock = l.newLock(w.request, nil, &a.attempt)
+		q.holders = append(q.holders, r.lock.holders...)
 	}
 	a.attempt = attempt{locker: l}
 	q.phase = connecting

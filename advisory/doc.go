@@ -141,7 +141,7 @@
 //
 // Of all sessions that wait for one lock exclusively, on whatever machine, four wait on
 // the server. The others are parked, so that hundreds of them cost it little, and ask
-// again after a quarter of the time that they have waited: 32 of them after 400 ms at
+// again after a quarter of the time that they have waited: 32 of them after 200 ms at
 // most, the others after 5 s. The order among them is not that in which they came. Seats
 // and places of waits are advisory locks themselves, of two ints, the first of which is
 // -1746239858 or -1746239857; nobody else is to lock those.

@@ -19,15 +19,15 @@ const startDelay = 5 * time.Millisecond
 // one at a time, who has locked it. Whoever locks it finds the session watched and must
 // leave it watched, or end it.
 type heldConn struct {
+	locker  *Locker
+	owner   owner
 	hold    *connhold.Hold
 	session lockproto.Session
 	pid     uint32
 	addr    net.Addr // of the server
 	limits  connhold.Limits
-	lost    func(*connhold.Loss)
-	broken  func(*connhold.Loss) // the same, while a transaction has locked it
-	mutex   chan struct{}        // a token in it: somebody has locked it
-	wanted  atomic.Int32         // how many wait for that
+	mutex   chan struct{} // a token in it: somebody has locked it
+	wanted  atomic.Int32  // how many wait for that
 
 	// mu guards the field below. Whether that is nil orders the end of a transaction
 	// against what ends the session under it. Nothing blocks under mu.
@@ -38,24 +38,37 @@ type heldConn struct {
 // txRun is one transaction of a heldConn.
 type txRun struct{ broken *connhold.Loss } // why the session was ended under it
 
-// newHeldConn makes a heldConn of what an attempt has got. It is not watched yet. lost is
-// called if the session dies, on a connection that is not locked, and broken if it was
-// ended under a transaction, which still has it locked.
-func (l *Locker) newHeldConn(a *attempt, lost, broken func(*connhold.Loss)) *heldConn {
-	hold := a.session.Hold()
-	c := &heldConn{
-		hold: hold, session: a.session, pid: a.session.PID(), addr: hold.RemoteAddr(), lost: lost, broken: broken,
-		limits: connhold.Limits{Heartbeat: l.config.Heartbeat, Timeout: l.config.HeartbeatTimeout, StartDelay: startDelay},
-		mutex:  make(chan struct{}, 1),
-	}
+// owner is the Lock or the Session whose connection it is.
+type owner interface {
+	// lose is called if the session dies, on a connection that is not locked.
+	lose(loss *connhold.Loss)
+	// breakOff is called if the session was ended under a transaction, which still has the
+	// connection locked.
+	breakOff(loss *connhold.Loss)
+}
+
+// init makes a heldConn of what an attempt has got. It is not watched yet.
+func (c *heldConn) init(a *attempt, owner owner) {
+	config, hold := &a.locker.config, a.session.Hold()
+	c.locker, c.owner, c.hold, c.session = a.locker, owner, hold, a.session
+	c.pid, c.addr, c.mutex = a.session.PID(), hold.RemoteAddr(), make(chan struct{}, 1)
+	c.limits = connhold.Limits{Heartbeat: config.Heartbeat, Timeout: config.HeartbeatTimeout, StartDelay: startDelay}
 	if c.pid != hold.PID() { // a pooler is in between
-		c.limits.Backend, c.lost = c.pid, l.lostBehindPooler(lost)
+		c.limits.Backend = c.pid
 	}
-	return c
 }
 
 // watch has the session watched from now on.
 func (c *heldConn) watch() { c.hold.Watch(c.limits, c.lost) }
+
+// lost tells the owner of a loss. A pooler that did not keep a session is not trusted any
+// more.
+func (c *heldConn) lost(loss *connhold.Loss) {
+	if loss.Reason == connhold.OtherBackend {
+		c.locker.pooler.wrong.Store(true)
+	}
+	c.owner.lose(loss)
+}
 
 // lock waits until nobody else has the connection locked.
 func (c *heldConn) lock(ctx context.Context) error {

@@ -77,6 +77,6 @@ func TestPause_isAQuarterOfTheWait(t *testing.T) {
 	} {
 		require.Equal(t, want*3/4, lockproto.Pause(waited, false, 0))
 		require.Equal(t, want*5/4, lockproto.Pause(waited, false, 1))
-		require.Equal(t, min(want, 400*time.Millisecond), lockproto.Pause(waited, true, 0.5))
+		require.Equal(t, min(want, 200*time.Millisecond), lockproto.Pause(waited, true, 0.5))
 	}
 }

@@ -18,11 +18,11 @@ func init() {
 }
 
 func (i issuing) TryLock(ctx context.Context, key Key, issue grant.Issue) (*Lock, int64, error) {
-	return i.lock(ctx, "try lock", &waiter{request: issuingRequest(key, issue), try: true})
+	return i.lock(ctx, "try lock", issuingWaiter(key, true, issue))
 }
 
 func (i issuing) Lock(ctx context.Context, key Key, issue grant.Issue) (*Lock, int64, error) {
-	return i.lock(ctx, "lock", &waiter{request: issuingRequest(key, issue)})
+	return i.lock(ctx, "lock", issuingWaiter(key, false, issue))
 }
 
 func (i issuing) lock(ctx context.Context, verb string, w *waiter) (*Lock, int64, error) {
@@ -34,13 +34,13 @@ func (i issuing) lock(ctx context.Context, verb string, w *waiter) (*Lock, int64
 }
 
 func (i issuing) Lead(ctx context.Context, key Key, issue grant.Issue, fn func(context.Context, *Lock, int64) error) error {
-	return i.locker.lead(ctx, issuingRequest(key, issue), func(ctx context.Context, lock *Lock) error {
+	return i.locker.lead(ctx, key, issue, func(ctx context.Context, lock *Lock) error {
 		return fn(ctx, lock, lock.receipt)
 	})
 }
 
-func issuingRequest(key Key, issue grant.Issue) request {
-	r := requestFor(key, false)
-	r.Issue = issue
-	return r
+func issuingWaiter(key Key, try bool, issue grant.Issue) *waiter {
+	w := newWaiter(key, false, try)
+	w.Issue = issue
+	return w
 }

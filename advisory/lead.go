@@ -9,6 +9,7 @@ import (
 	"github.com/jackc/pgx/v5/pgconn"
 
 	"github.com/pgadvisory/pgadvisory/internal/election"
+	"github.com/pgadvisory/pgadvisory/internal/grant"
 )
 
 // Lead makes this process a candidate, of whom one leads at a time, until ctx
@@ -61,20 +62,22 @@ import (
 // If fn unlocks by itself, the rest of it runs without the lock, and what it
 // returns ends Lead. If fn panics the lock is unlocked and the panic goes on.
 func (l *Locker) Lead(ctx context.Context, key Key, fn func(context.Context, *Lock) error) error {
-	return l.lead(ctx, requestFor(key, false), fn)
+	return l.lead(ctx, key, grant.Issue{}, fn)
 }
 
-func (l *Locker) lead(ctx context.Context, r request, fn func(context.Context, *Lock) error) error {
+func (l *Locker) lead(ctx context.Context, key Key, issue grant.Issue, fn func(context.Context, *Lock) error) error {
 	if ctx == nil {
-		return wrap("lead", r.keys, errNilContext)
+		return wrap("lead", []Key{key}, errNilContext)
 	}
 	campaign := election.Campaign[*Lock]{
 		Lock: func(ctx context.Context) (*Lock, error) {
-			return l.acquireOne(ctx, "lock", &waiter{request: r, lead: true})
+			w := issuingWaiter(key, false, issue)
+			w.lead = true
+			return l.acquireOne(ctx, "lock", w)
 		},
 		IsPassing: passes,
 		Closing:   l.closing,
-		Ended:     func(ctx context.Context) error { return wrap("lead", r.keys, ended(ctx)) },
+		Ended:     func(ctx context.Context) error { return wrap("lead", []Key{key}, ended(ctx)) },
 	}
 	return campaign.Run(ctx, fn)
 }

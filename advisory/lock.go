@@ -43,13 +43,25 @@ type Lock struct {
 	result    error
 }
 
-// newLock makes a Lock of what an attempt has got. The caller holds the Locker's mu, so
-// that nobody can unlock what is not watched yet.
+// pinnedLock is a Lock with a connection of its own. It comes in one piece.
+type pinnedLock struct {
+	Lock
+	pinned  heldConn
+	holder  holder
+	holding [1]*holder
+}
+
+// newLock makes a Lock of what an attempt has got. Without holders it makes one itself.
+// The caller holds the Locker's mu, so that nobody can unlock what is not watched yet.
 func (l *Locker) newLock(r request, holders []*holder, a *attempt) *Lock {
-	k := &Lock{
-		locker: l, request: r, locks: r.Targets, holders: holders,
-		granted: time.Now(),
+	p := new(pinnedLock)
+	if holders == nil {
+		p.holder.shared = r.isShared()
+		p.holding[0] = &p.holder
+		holders = p.holding[:]
 	}
+	k := &p.Lock
+	k.locker, k.request, k.locks, k.holders, k.granted = l, r, r.Targets, holders, time.Now()
 	k.unsettled.Add(1)
 	if !r.Issue.IsZero() {
 		k.receipt = a.answer.Receipt
@@ -62,7 +74,8 @@ func (l *Locker) newLock(r request, holders []*holder, a *attempt) *Lock {
 	for _, h := range holders {
 		h.lock = k
 	}
-	k.conn = l.newHeldConn(a, k.lose, k.breakOff)
+	k.conn = &p.pinned
+	k.conn.init(a, k)
 	k.conn.watch()
 	return k
 }

@@ -13,7 +13,8 @@ import (
 var anIssue = grant.Issue{Func: "f", Arg: "x"}
 
 func waiterFor(change ...func(*waiter)) *waiter {
-	w := &waiter{ctx: context.Background(), request: requestFor(ID(7), false), result: make(chan result, 1)}
+	w := newWaiter(ID(7), false, false)
+	w.ctx, w.result = context.Background(), make(chan result, 1)
 	for _, f := range change {
 		f(w)
 	}

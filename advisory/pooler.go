@@ -96,14 +96,3 @@ func (l *Locker) probe(ctx context.Context, hold *connhold.Hold, pid uint32) (po
 	dial := func(ctx context.Context) (*pgconn.PgConn, error) { return pooler.Dial(&config.Config)(ctx) }
 	return pooler.Probe(context.WithoutCancel(ctx), pid, first, dial, limit)
 }
-
-// lostBehindPooler is lost, and does not trust a pooler any more that did not keep
-// a session.
-func (l *Locker) lostBehindPooler(lost func(*connhold.Loss)) func(*connhold.Loss) {
-	return func(loss *connhold.Loss) {
-		if loss.Reason == connhold.OtherBackend {
-			l.pooler.wrong.Store(true)
-		}
-		lost(loss)
-	}
-}

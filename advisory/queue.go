@@ -84,6 +84,17 @@ type waiter struct {
 	asked   bool      // the server has been asked on behalf of it; the acquirer's
 	holders []*holder // in the queues of its locks, of a call for several, until they are the Lock's
 	result  chan result
+
+	// scratch is memory for the most frequent call, which is for one lock and alone in its
+	// queue. It comes in one piece with the waiter.
+	scratch struct {
+		queue    queue
+		acquirer acquirer
+		key      [1]Key
+		target   [1]lockid.Target
+		waiters  [1]*waiter
+		holders  [1]*holder
+	}
 }
 
 // result answers a waiter. The waiter's channel takes one without blocking.
@@ -123,7 +134,9 @@ func (l *Locker) join(id lockid.ID, w *waiter) (q *queue, acquires bool, err err
 	q, ok := l.queues[id]
 	switch {
 	case !ok:
-		q = &queue{id: id, waiters: []*waiter{w}}
+		q = &w.scratch.queue
+		w.scratch.waiters[0] = w
+		q.id, q.waiters, q.holders = id, w.scratch.waiters[:], w.scratch.holders[:0]
 		l.queues[id] = q
 		if id.Space == lockid.Calls {
 			q.call = w

@@ -69,7 +69,8 @@ func (l *Locker) openSession(ctx context.Context) (*Session, error) {
 // Locker's mu.
 func (l *Locker) newSession(a *attempt) *Session {
 	s := &Session{locker: l, locks: make(map[*sessionLock]struct{}), batches: a.session.Batches()}
-	s.conn = l.newHeldConn(a, s.lose, s.breakOff)
+	s.conn = new(heldConn)
+	s.conn.init(a, s)
 	l.sessions[s] = struct{}{}
 	s.conn.watch()
 	return s

@@ -186,7 +186,7 @@ func (k *Lock) limitTx() (stop func()) {
 	run := conn.running()
 	timer := time.AfterFunc(limit, func() {
 		if conn.breakOff(run, loss) {
-			conn.broken(loss)
+			conn.owner.breakOff(loss)
 		}
 	})
 	return func() { timer.Stop() }

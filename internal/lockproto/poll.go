@@ -37,12 +37,12 @@ const (
 
 const (
 	shortestPause    = 50 * time.Millisecond
-	longestNearPause = 400 * time.Millisecond
+	longestNearPause = 200 * time.Millisecond
 	longestPause     = 5 * time.Second
 )
 
 // Pause is how long to wait until the next poll of a session that has waited for so long:
-// a quarter of that, between 50 ms and 5 s, or 400 ms for one that is near. The jitter,
+// a quarter of that, between 50 ms and 5 s, or 200 ms for one that is near. The jitter,
 // from 0 to 1, adds or takes off up to a quarter.
 func Pause(waited time.Duration, near bool, jitter float64) time.Duration {
 	longest := longestPause
