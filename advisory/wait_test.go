@@ -29,7 +29,8 @@ func (b *bundle) lockInBackground(t *testing.T, locker *advisory.Locker, key adv
 		got <- lock
 	}()
 	b.eventually(t, "it waits on the server", func() bool {
-		return b.waiting(t) == before+1 || before == 4 && named() == namedBefore+1
+		// Others may be between two waits when they are counted.
+		return b.waiting(t) == before+1 || before > 0 && named() > namedBefore
 	})
 	return got
 }
