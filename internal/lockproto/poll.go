@@ -61,17 +61,21 @@ func RandomPause(waited time.Duration, near bool) time.Duration {
 // Poll asks a session that is parked for the lock of r, and for a seat.
 func (s *Session) Poll(ctx context.Context, r *Request) (Answer, error) {
 	seat := r.Targets[0].Seat()
-	place := strconv.Itoa(int(seat) + rand.IntN(lockid.Places))
+	if !s.isNear { // else the place that it had, which is most likely free still
+		s.place = rand.IntN(lockid.Places)
+	}
+	place := strconv.Itoa(int(seat) + s.place)
 	limit, params := s.config.AnswerTimeout, append(parametersOf(r.Targets, false, strconv.Itoa(int(seat))), []byte(place))
 	if !r.Issue.IsZero() {
 		limit, params = limit+issueLimit, append(params, []byte(r.Issue.Hex()))
 	}
 	text, err := s.hold.RoundTrip(context.WithoutCancel(ctx), limit, s.texts.poll(s.hold, variantOf(r.Targets, r.Issue.Func)), params...)
+	s.isNear = err == nil && text == answerPlace
 	switch {
 	case err == nil && text == answerSeat:
 		return Answer{Status: Seated}, nil
-	case err == nil && (text == answerPlace || text == answerFalse):
-		return Answer{Status: Parked, Near: text == answerPlace}, nil
+	case s.isNear, err == nil && text == answerFalse:
+		return Answer{Status: Parked, Near: s.isNear}, nil
 	default:
 		return s.readTry(r, text, err)
 	}

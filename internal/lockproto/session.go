@@ -32,6 +32,9 @@ type Session struct {
 	texts  *texts
 	// application is the application_name from before it was set.
 	application string
+
+	place  int  // the last one that it asked for while it was parked
+	isNear bool // and has got
 }
 
 // Open begins the conversation with the session of a connection that was just pinned.
