@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	_ "embed" // for tail
 	"fmt"
 	"os"
 	"os/exec"
@@ -25,6 +26,11 @@ a server's work is seen in full and a network's time not at all.
 format that benchstat reads.
 
 `
+
+// tail is what was measured by hand.
+//
+//go:embed tail.md
+var tail string
 
 // write writes the page and the charts from the results that are there.
 func write(docs, folder string) error {
@@ -55,7 +61,7 @@ func write(docs, folder string) error {
 	if most > fewest {
 		runs = fmt.Sprintf("%d to %d runs", fewest, most)
 	}
-	text := fmt.Sprintf(head, runs) + where(machine) + goalTable(all) + page.String()
+	text := fmt.Sprintf(head, runs) + where(machine) + goalTable(all) + page.String() + tail
 	return os.WriteFile(filepath.Join(docs, "performance.md"), []byte(strings.TrimRight(text, "\n")+"\n"), 0o644)
 }
 
