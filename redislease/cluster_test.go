@@ -44,7 +44,7 @@ func cluster(t *testing.T) (*redis.ClusterClient, []*bundle) {
 	}
 	for _, node := range nodes {
 		eventually(t, "all know each other", func() bool {
-			known, err := node.observer.ClusterSlots(t.Context()).Result()
+			known, err := node.observer.ClusterShards(t.Context()).Result()
 			info := node.observer.ClusterInfo(t.Context()).Val()
 			return err == nil && len(known) == 3 && strings.Contains(info, "cluster_state:ok")
 		})

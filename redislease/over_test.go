@@ -4,7 +4,6 @@ package redislease_test
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"testing"
 	"time"
@@ -156,7 +155,7 @@ func TestNewOver_returnsWithItsContextWhileRedisIsSilent(t *testing.T) {
 	proxy.SwallowOnly(faultproxy.ToClient)
 	cancel()
 	start := time.Now()
-	require.True(t, errors.Is(receive(t, done), context.Canceled))
+	require.ErrorIs(t, receive(t, done), context.Canceled)
 	require.Less(t, time.Since(start), limit/4)
 	proxy.Cut()
 	eventually(t, "it is given back", func() bool { return b.held(t, "r") == "" })
