@@ -166,6 +166,27 @@ func TestInTx_beginsWithoutItsStatement(t *testing.T) {
 	}
 }
 
+// As many round trips as without InTx, however many statements there are to be prepared.
+func TestInTx_describesTheStatementsOfABatchAtOnce(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	lease := b.lock(t, b.fencer, "nightly")
+	w := new(pgtest.Wire)
+	pool := b.db.Pool(t, single, w.On)
+	warm(t, lease, pool)
+	for _, statements := range []int{100, 400, 600, 600} { // more than can be kept, in all and at once
+		before := w.Sent()
+		require.NoError(t, lease.InTx(t.Context(), pool, func(tx pgx.Tx) error {
+			batch := &pgx.Batch{}
+			for i := range statements {
+				batch.Queue(fmt.Sprintf("SELECT %d, $1::int", statements+i), i)
+			}
+			return tx.SendBatch(t.Context(), batch).Close()
+		}))
+		require.LessOrEqual(t, w.Sent()-before, int64(5), statements)
+	}
+}
+
 // A tracer is told of each statement, as it would be without InTx.
 func TestInTx_beginsAtOnceWhereStatementsAreTraced(t *testing.T) {
 	t.Parallel()

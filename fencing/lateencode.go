@@ -35,7 +35,7 @@ func sessionOf(conn *pgx.Conn) *session {
 // If they can't, pgx finds out when it has begun to write the batch, and has to close the
 // connection. Alone, such a statement does no harm.
 //
-// The first time that it meets a statement on a connection takes a round trip.
+// The first time that it meets statements on a connection takes a round trip for all of them.
 func (s *session) encodes(ctx context.Context, conn *pgx.Conn, statements []*pgx.QueuedQuery) ([]*pgx.QueuedQuery, bool) {
 	all := make([]*pgx.QueuedQuery, len(statements))
 	for i, q := range statements {
@@ -44,15 +44,16 @@ func (s *session) encodes(ctx context.Context, conn *pgx.Conn, statements []*pgx
 			return nil, false
 		}
 		all[i] = &pgx.QueuedQuery{SQL: sql, Arguments: args, Fn: q.Fn}
-		if s.mode == pgx.QueryExecModeExec {
-			continue // all is encoded before anything is written
-		}
-		sd, err := s.describe(ctx, conn, sql)
-		if err != nil {
-			return nil, false
-		}
+	}
+	if s.mode == pgx.QueryExecModeExec {
+		return all, true // all is encoded before anything is written
+	}
+	if !s.describe(ctx, conn, all) {
+		return nil, false
+	}
+	for _, q := range all {
 		var builder pgx.ExtendedQueryBuilder
-		if err := builder.Build(conn.TypeMap(), sd, args); err != nil {
+		if err := builder.Build(conn.TypeMap(), s.described[q.SQL], q.Arguments); err != nil {
 			return nil, false
 		}
 	}
@@ -69,17 +70,53 @@ func rewritten(ctx context.Context, conn *pgx.Conn, sql string, args []any) (str
 	return sql, args, nil
 }
 
-func (s *session) describe(ctx context.Context, conn *pgx.Conn, sql string) (*pgconn.StatementDescription, error) {
-	if sd := s.described[sql]; sd != nil {
-		return sd, nil
+// describe has the server describe statements that are not known. It reports false if one of
+// them is wrong, and if they are more than are worth being kept.
+func (s *session) describe(ctx context.Context, conn *pgx.Conn, statements []*pgx.QueuedQuery) bool {
+	missing := s.missing(statements)
+	if len(s.described)+len(missing) > describedMax {
+		s.described = nil
+		missing = s.missing(statements)
 	}
-	sd, err := conn.Prepare(ctx, "", sql)
-	if err != nil {
-		return nil, err
+	if len(missing) == 0 {
+		return true
 	}
-	if s.described == nil || len(s.described) >= describedMax {
+	if len(missing) > describedMax {
+		return false
+	}
+	if s.described == nil {
 		s.described = map[string]*pgconn.StatementDescription{}
 	}
-	s.described[sql] = sd
-	return sd, nil
+	pipeline := conn.PgConn().StartPipeline(ctx)
+	for _, sql := range missing {
+		pipeline.SendPrepare("", sql, nil)
+	}
+	err := pipeline.Sync()
+	for _, sql := range missing {
+		if err != nil {
+			break
+		}
+		var results any
+		results, err = pipeline.GetResults()
+		if sd, is := results.(*pgconn.StatementDescription); err == nil && is {
+			s.described[sql] = sd
+		}
+	}
+	if closed := pipeline.Close(); err == nil {
+		err = closed
+	}
+	return err == nil && len(s.missing(statements)) == 0
+}
+
+// missing are the statements that are not described, each once.
+func (s *session) missing(statements []*pgx.QueuedQuery) []string {
+	var missing []string
+	seen := map[string]bool{}
+	for _, q := range statements {
+		if s.described[q.SQL] == nil && !seen[q.SQL] {
+			seen[q.SQL] = true
+			missing = append(missing, q.SQL)
+		}
+	}
+	return missing
 }
