@@ -111,7 +111,13 @@ func (tx *lateTx) fail(err error) error {
 // Commit commits a transaction without a statement, too: whoever can't stamp is told so.
 func (tx *lateTx) Commit(ctx context.Context) error {
 	if tx.begun {
-		return tx.Tx.Commit(ctx)
+		err := tx.Tx.Commit(ctx)
+		if err != nil && !errors.Is(err, pgx.ErrTxClosed) && tx.conn.PgConn().IsBusy() {
+			// Until the results of the first statement are read, the status of the connection
+			// is that of before, for which pgx would leave it open, and in the transaction.
+			_ = tx.conn.Close(ctx)
+		}
+		return err
 	}
 	_, err := tx.execText(ctx, "commit")
 	tx.begun, tx.Tx = true, closedTx()

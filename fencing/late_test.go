@@ -166,6 +166,43 @@ func TestInTx_beginsWithoutItsStatement(t *testing.T) {
 	}
 }
 
+// Results of the first statement that nobody has read keep the transaction from its end.
+func TestInTx_leavesNoTransactionWhereResultsAreNotRead(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	const sql = `INSERT INTO exports VALUES ($1, 'x') RETURNING id`
+	var end func()
+	for name, first := range map[string]func(tx pgx.Tx){
+		"query": func(tx pgx.Tx) {
+			rows, err := tx.Query(t.Context(), sql, 3)
+			require.NoError(t, err)
+			end = rows.Close
+		},
+		"row": func(tx pgx.Tx) {
+			row := tx.QueryRow(t.Context(), sql, 3)
+			end = func() { _ = row.Scan(new(int)) }
+		},
+		"batch": func(tx pgx.Tx) {
+			batch := &pgx.Batch{}
+			batch.Queue(sql, 3)
+			results := tx.SendBatch(t.Context(), batch)
+			end = func() { _ = results.Close() }
+		},
+	} {
+		for _, failed := range []error{nil, errWork} {
+			conn := b.db.Conn(t)
+			warm(t, lease, conn)
+			require.Error(t, lease.InTx(t.Context(), conn, func(tx pgx.Tx) error { first(tx); return failed }), name)
+			end()
+			require.True(t, conn.IsClosed(), name)
+			require.Error(t, lease.InTx(t.Context(), conn, func(pgx.Tx) error { return nil }), name)
+		}
+	}
+	require.Equal(t, "(1,one) (2,two)", b.contents(t, "exports"))
+}
+
 // As many round trips as without InTx, however many statements there are to be prepared.
 func TestInTx_describesTheStatementsOfABatchAtOnce(t *testing.T) {
 	t.Parallel()
