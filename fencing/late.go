@@ -81,6 +81,9 @@ func (tx *lateTx) begin(ctx context.Context) error {
 	if tx.begun {
 		return nil
 	}
+	if ctx.Err() != nil {
+		ctx = tx.ctx // the statement fails, and the transaction goes on, as with pgx
+	}
 	_, err := tx.conn.Exec(ctx, tx.lease.beginText(tx.known))
 	if err == nil {
 		tx.begun = true
@@ -171,12 +174,13 @@ func (tx *lateTx) Conn() *pgx.Conn {
 // Exec sends what has no arguments as pgx does, as a text that may have several statements,
 // and BEGIN and the stamp before it.
 func (tx *lateTx) Exec(ctx context.Context, sql string, args ...any) (pgconn.CommandTag, error) {
-	if !tx.begun {
+	goesFirst := !tx.begun && !isWord(sql) // which may be the name of a prepared statement
+	if goesFirst {
 		if text, rest, err := rewritten(ctx, tx.conn, sql, args); err == nil && len(rest) == 0 {
 			return tx.execText(ctx, text)
 		}
 	}
-	if !tx.begun && tx.session.isBatchable(args) {
+	if goesFirst && tx.session.isBatchable(args) {
 		if results := tx.sendFirst(ctx, &pgx.QueuedQuery{SQL: sql, Arguments: args}); results != nil {
 			tag, err := results.Exec()
 			if closed := results.Close(); err == nil {
@@ -223,6 +227,9 @@ func (tx *lateTx) execText(ctx context.Context, sql string) (tag pgconn.CommandT
 	}
 	return tx.Tx.Exec(ctx, sql)
 }
+
+// isWord reports whether a text is one word, without anything around it.
+func isWord(sql string) bool { return sql != "" && len(word(sql)) == len(sql) }
 
 // moved is an error in a text that was not alone.
 func moved(err error, by int) error {

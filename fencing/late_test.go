@@ -224,6 +224,27 @@ func TestInTx_describesTheStatementsOfABatchAtOnce(t *testing.T) {
 	}
 }
 
+// A name of a prepared statement may be SQL as well.
+func TestInTx_executesWhatWasPreparedUnderItsName(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.guarded(t, "exports", "nightly")
+	lease := b.lock(t, b.fencer, "nightly")
+	conn := b.db.Conn(t)
+	warm(t, lease, conn)
+	for i, name := range []string{"select", "commit", "end"} {
+		_, err := conn.Prepare(t.Context(), name, fmt.Sprintf(`INSERT INTO exports VALUES (%d, 'x')`, 3+i))
+		require.NoError(t, err)
+		err = lease.InTx(t.Context(), conn, func(tx pgx.Tx) error {
+			tag, err := tx.Exec(t.Context(), name)
+			require.Equal(t, "INSERT 0 1", tag.String(), name)
+			return errors.Join(err, errWork)
+		})
+		require.ErrorIs(t, err, errWork)
+		require.NoError(t, conn.Deallocate(t.Context(), name))
+	}
+}
+
 // A tracer is told of each statement, as it would be without InTx.
 func TestInTx_beginsAtOnceWhereStatementsAreTraced(t *testing.T) {
 	t.Parallel()

@@ -135,6 +135,18 @@ var scripts = map[string]script{
 		tell(describe(tx.Conn().Deallocate(ctx, "mine")))
 		return err
 	},
+	"context that has ended": func(ctx context.Context, tx pgx.Tx, tell func(...any)) error {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = execIn(insertSQL, 3, "three")(ended, tx, tell) // it was told
+		return execIn(insertSQL, 4, "four")(ctx, tx, tell)
+	},
+	"text and a context that has ended": func(ctx context.Context, tx pgx.Tx, tell func(...any)) error {
+		ended, cancel := context.WithCancel(ctx)
+		cancel()
+		_ = execIn(`DELETE FROM exports`)(ended, tx, tell) // it was told
+		return execIn(insertSQL, 4, "four")(ctx, tx, tell)
+	},
 	"large object": func(ctx context.Context, tx pgx.Tx, tell func(...any)) error {
 		objects := tx.LargeObjects()
 		oid, err := objects.Create(ctx, 0)
