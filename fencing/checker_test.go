@@ -123,6 +123,27 @@ func TestChecker_isTheSchemasOwn(t *testing.T) {
 	require.Empty(t, problems(t, b.pool, ""))
 }
 
+// Whoever may use the schema can keep a checker that is not committed. Others wait for it, but
+// keep no writer waiting.
+func TestGuardBy_waitsForACheckerBeforeItLocksTheTable(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	b.exec(t, `CREATE TABLE orders (id int, tenant text)`)
+	slow, err := b.db.Conn(t).Begin(t.Context())
+	require.NoError(t, err)
+	_, err = slow.Exec(t.Context(), `SELECT fencing.make_checker('tenant')`)
+	require.NoError(t, err)
+	guarded := make(chan error, 1)
+	conn := b.db.Conn(t)
+	// Ends with GuardBy; the test receives its result.
+	go func() { guarded <- fencing.GuardBy(t.Context(), conn, "orders", "tenant") }()
+	b.waitFor(t, "it waits", `SELECT EXISTS (SELECT FROM pg_catalog.pg_locks WHERE pid = $1 AND NOT granted)`, conn.PgConn().PID())
+	require.Zero(t, one[int](t, b.observer, `SELECT count(*) FROM pg_catalog.pg_locks WHERE relation = 'orders'::regclass AND mode = 'ShareRowExclusiveLock'`))
+	require.NoError(t, slow.Commit(t.Context()))
+	require.NoError(t, receive(t, guarded))
+	require.Empty(t, problems(t, b.pool, "public.orders"))
+}
+
 // One session, which has the plans of before.
 func TestGuardBy_followsItsColumn(t *testing.T) {
 	t.Parallel()

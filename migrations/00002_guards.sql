@@ -754,10 +754,11 @@ DECLARE
     is_recorded boolean;
     w           record;
 BEGIN
-    EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', target);
+    -- Before the table is locked, since another session may be making it, and take long.
     IF by_column IS NOT NULL THEN
         PERFORM fencing.make_checker(by_column);
     END IF;
+    EXECUTE format('LOCK TABLE %s IN SHARE ROW EXCLUSIVE MODE', target);
     -- Somebody else may have guarded it meanwhile.
     is_recorded := EXISTS (SELECT FROM fencing.guarded g WHERE g.target = complete.target
         AND (g.resource, g.by_column, g.prefix) IS NOT DISTINCT FROM (complete.resource, complete.by_column, complete.prefix));
