@@ -144,7 +144,10 @@ func atOnce(n int, do func() error) error {
 // BenchmarkBulk is a million rows, by COPY, and all of them by one UPDATE. The rows
 // are of a hundred resources, for the guard that asks.
 func BenchmarkBulk(b *testing.B) {
-	const rows = 1000000
+	rows := 1000000
+	if testing.Short() {
+		rows /= 100
+	}
 	pg := startPostgres(b)
 	p := pool(b, pg, 2)
 	lease := must(must(fencing.New(locker(b, pg, 2), nil))(b).TryLock(b.Context(), "exports"))(b)

@@ -21,7 +21,11 @@ import (
 // unlock to the next holder, each of which keeps the lock for 20 ms.
 func BenchmarkHerd(b *testing.B) {
 	pg := pgtest.StartWith(b, "max_connections=600")
-	for _, sessions := range []int{50, 200, 500} {
+	sizes := []int{50, 200, 500}
+	if testing.Short() {
+		sizes = sizes[:1]
+	}
+	for _, sessions := range sizes {
 		b.Run(fmt.Sprintf("sessions=%d/how=pg_advisory_lock", sessions), func(b *testing.B) {
 			herd(b, pg, sessions, func() (waiting, func()) {
 				p := pg.Pool(b, func(c *pgxpool.Config) { c.MaxConns = 1 })
@@ -58,7 +62,11 @@ func BenchmarkHerd(b *testing.B) {
 // of them have the lock one after the other.
 func herd(b *testing.B, pg *pgtest.Database, sessions int, start func() (waiting, func())) {
 	b.Helper()
-	const settling, measuring, handOffs, keeps = 10 * time.Second, 5 * time.Second, 50, 20 * time.Millisecond
+	const handOffs, keeps = 50, 20 * time.Millisecond
+	settling, measuring := 10*time.Second, 5*time.Second
+	if testing.Short() {
+		settling, measuring = time.Second, time.Second
+	}
 	admin := pg.Pool(b)
 	holder := must(admin.Acquire(b.Context()))(b)
 	defer holder.Release()

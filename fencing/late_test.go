@@ -176,7 +176,7 @@ func TestInTx_leavesNoTransactionWhereResultsAreNotRead(t *testing.T) {
 	var end func()
 	for name, first := range map[string]func(tx pgx.Tx){
 		"query": func(tx pgx.Tx) {
-			rows, err := tx.Query(t.Context(), sql, 3)
+			rows, err := tx.Query(t.Context(), sql, 3) //nolint:sqlclosecheck // that it is not closed is the point
 			require.NoError(t, err)
 			end = rows.Close
 		},
