@@ -51,7 +51,7 @@ func (a *attempt) planAsk(w *waiter) (step, error) {
 		return stepRefuse, fmt.Errorf("%w: another session holds one of the locks", ErrNotAcquired)
 	case w.try && w.asked:
 		return stepRefuse, errHeldElsewhere
-	case a.state == parked && !w.try:
+	case a.state == parked && !w.try && !w.shared: // else it is from one who has left
 		return stepPoll, nil
 	case a.state.isAnswered() && !w.try:
 		return stepWait, nil

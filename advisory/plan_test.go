@@ -51,6 +51,7 @@ func TestPlan_saysTheNextStep(t *testing.T) {
 		{waiting, waiterFor(trying, asked), stepRefuse},
 		{parked, nil, stepFinish},
 		{parked, waiterFor(), stepPoll},
+		{parked, waiterFor(shared), stepWait}, // parked was one who has left
 		{parked, waiterFor(trying), stepScript},
 		{parked, waiterFor(trying, asked), stepRefuse},
 		{differing, waiterFor(slotted), stepRefuse},
