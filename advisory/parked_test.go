@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/internal/grant"
 	"github.com/pgadvisory/pgadvisory/internal/lockid"
 )
 
@@ -59,4 +60,36 @@ func TestRLock_afterAWriterThatWasParkedWaitsOnTheServer(t *testing.T) {
 	b.eventually(t, "it waits on the server", func() bool { return b.waiting(t) == 1 })
 	free()
 	require.NoError(t, (<-got).Unlock(t.Context()))
+}
+
+// Where the role's defaults are not what an Issue needs, it is made in a transaction with
+// others, also if the session was parked for a call without one, which did not find that
+// out.
+func TestLock_withAnIssueAfterOneWithoutThatWasParked(t *testing.T) {
+	t.Parallel()
+	b := setup(t, setting("default_transaction_isolation", "repeatable read"))
+	_, err := b.raw.Exec(t.Context(), `CREATE FUNCTION public.receipt(text) RETURNS bigint LANGUAGE plpgsql AS $$ BEGIN
+		IF current_setting('transaction_isolation') <> 'read committed' THEN RAISE 'not in %', current_setting('transaction_isolation'); END IF;
+		RETURN 5;
+	END $$`)
+	require.NoError(t, err)
+	free := b.fullHouse(t, 7)
+	leave := b.parkedCall(t, advisory.ID(7))
+	type answer struct {
+		lock    *advisory.Lock
+		receipt int64
+		err     error
+	}
+	got := make(chan answer, 1)
+	go func() {
+		lock, receipt, err := grant.LocksOf[advisory.Key, *advisory.Lock](b.locker).Lock(t.Context(), advisory.ID(7), grant.Issue{Func: "public.receipt", Arg: "x"})
+		got <- answer{lock, receipt, err}
+	}()
+	b.eventually(t, "it is behind the other", func() bool { return advisory.Waiting(b.locker, advisory.ID(7)) == 2 })
+	leave()
+	free()
+	a := <-got
+	require.NoError(t, a.err)
+	require.EqualValues(t, 5, a.receipt)
+	require.NoError(t, a.lock.Unlock(t.Context()))
 }

@@ -72,6 +72,9 @@ func (s *Session) Poll(ctx context.Context, r *Request) (Answer, error) {
 	text, err := s.hold.RoundTrip(context.WithoutCancel(ctx), limit, s.texts.poll(s.hold, variantOf(r.Targets, r.Issue.Func)), params...)
 	s.isNear = err == nil && text == answerPlace
 	switch {
+	case err == nil && text == answerUnfit: // what waits with a script takes a seat by itself
+		s.texts.needsScript = true
+		return Answer{Status: Seated}, nil
 	case err == nil && text == answerSeat:
 		return Answer{Status: Seated}, nil
 	case s.isNear, err == nil && text == answerFalse:
@@ -82,18 +85,22 @@ func (s *Session) Poll(ctx context.Context, r *Request) (Answer, error) {
 }
 
 func (t *texts) poll(hold *connhold.Hold, v variant) *connhold.Statement {
-	return statement(t.polls, hold, v, func() string { return t.name("poll", v) }, pollText)
+	return statement(t.polls, hold, v, func() string { return t.name("poll", v) }, t.pollText)
 }
 
 // pollText tries the lock, then the seats, then a place. The parameters after those of the
-// lock are the objects of the first seat and of the place.
-func pollText(v variant) string {
+// lock are the objects of the first seat and of the place. As with a try, an Issue may
+// need a script; who was parked before had none to find that out.
+func (t *texts) pollText(v variant) string {
 	seat := fmt.Sprintf("CASE WHEN pg_catalog.pg_try_advisory_lock(%d, %s::int) THEN '%s' ELSE '%s' END",
 		lockid.PlaceClass, v.parameter(2), answerPlace, answerFalse)
 	for i := range lockid.Seats {
 		seat = fmt.Sprintf("CASE WHEN pg_catalog.pg_try_advisory_lock(%d, %s::int OPERATOR(pg_catalog.+) %d) THEN '%s' ELSE %s END",
 			lockid.SeatClass, v.text(), i, answerSeat, seat)
 	}
-	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s ELSE %s END END",
-		cleared, v.do("pg_try_advisory_lock"), v.granted(v.parameter(3)), seat)
+	lock := fmt.Sprintf("CASE WHEN %s THEN %s ELSE %s END", v.do("pg_try_advisory_lock"), v.granted(v.parameter(3)), seat)
+	if v.issue != "" {
+		lock = fmt.Sprintf("CASE WHEN %s THEN %s ELSE '%s' END", t.fitForIssue, lock, answerUnfit)
+	}
+	return fmt.Sprintf("SELECT CASE WHEN %s THEN %s END", cleared, lock)
 }
