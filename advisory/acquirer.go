@@ -74,16 +74,16 @@ func (a *acquirer) run() (finished bool) {
 			if a.caller != nil {
 				ctx = a.caller.ctx
 			}
-			a.asker = w
+			a.askFor(w)
 			a.told(w, a.try(ctx, &w.request))
 		case stepScript, stepWait:
-			a.asker = w
+			a.askFor(w)
 			a.told(w, a.script(w.ctx, &w.request, next == stepWait))
 		case stepPoll:
+			a.askFor(w)
 			if !l.pause(q, w, a.pollAt) {
 				continue
 			}
-			a.asker = w
 			a.told(w, a.poll(w.ctx, &w.request))
 		case stepRelease:
 			a.release()
@@ -105,6 +105,15 @@ func (a *acquirer) run() (finished bool) {
 			}
 		}
 	}
+}
+
+// askFor notes on whose behalf the server is asked next. The pauses of a session that is
+// parked go by how long that one has waited, so a change of it ends the pause.
+func (a *acquirer) askFor(w *waiter) {
+	if a.asker != w && !a.waitingSince.IsZero() {
+		a.waitingSince, a.pollAt = time.Now(), time.Time{}
+	}
+	a.asker = w
 }
 
 // mustDetach reports whether the next step is not for the caller's goroutine.

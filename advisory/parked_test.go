@@ -2,8 +2,11 @@ package advisory_test
 
 import (
 	"context"
+	"math/rand/v2"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -92,4 +95,52 @@ func TestLock_withAnIssueAfterOneWithoutThatWasParked(t *testing.T) {
 	require.NoError(t, a.err)
 	require.EqualValues(t, 5, a.receipt)
 	require.NoError(t, a.lock.Unlock(t.Context()))
+}
+
+// The pauses of a session that is parked are those of the call for which it asks: one that
+// comes to its turn after another has waited for long does not have to wait for the end
+// of the other's pause.
+func TestLock_afterOneThatWasParkedForLongAsksAtOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		server := &modelServer{random: rand.New(rand.NewPCG(1, 2)), locks: make(map[string]*modelLock)}
+		pool := server.pool(2)
+		locker, err := advisory.New(pool, &advisory.Config{Reserve: advisory.NoReserve})
+		require.NoError(t, err)
+		others, seat := new(modelSession), lockid.OfNumber(7).Seat()
+		for i := range lockid.Seats {
+			require.True(t, server.lock(others, "seat "+strconv.Itoa(int(seat))+" "+strconv.Itoa(i), false, 0))
+		}
+		for i := range lockid.Places {
+			require.True(t, server.lock(others, "place "+strconv.Itoa(int(seat)+i), false, 0))
+		}
+		slowest := time.Duration(0)
+		for range 10 {
+			require.True(t, server.lock(others, "7", false, 0))
+			ctx, cancel := context.WithCancel(t.Context())
+			left := make(chan error, 1)
+			go func() { _, err := locker.Lock(ctx, advisory.ID(7)); left <- err }()
+			time.Sleep(time.Minute)
+			got := make(chan *advisory.Lock, 1)
+			go func() {
+				lock, err := locker.Lock(t.Context(), advisory.ID(7))
+				if err != nil {
+					t.Error(err)
+				}
+				got <- lock
+			}()
+			synctest.Wait()
+			require.True(t, server.unlock(others, "7"))
+			cancel()
+			require.ErrorIs(t, <-left, context.Canceled)
+			start := time.Now()
+			lock := <-got
+			slowest = max(slowest, time.Since(start))
+			require.NoError(t, lock.Unlock(t.Context()))
+		}
+		require.NoError(t, locker.Close(t.Context()))
+		pool.Close()
+		server.work.Wait()
+		require.Less(t, slowest, 100*time.Millisecond)
+	})
 }
