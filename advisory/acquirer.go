@@ -166,7 +166,6 @@ func (a *acquirer) connectFor(w *waiter) error {
 	case a.caller != nil: // one round of pin
 		pin = (*Locker).pinOnce
 		ctx, cancel = context.WithTimeout(a.caller.ctx, l.config.HeartbeatTimeout)
-		defer func() { a.timedOut = ctx.Err() != nil && a.caller.ctx.Err() == nil }()
 	case a.timedOut:
 		pin = (*Locker).pinAfterCull
 		fallthrough
@@ -182,6 +181,9 @@ func (a *acquirer) connectFor(w *waiter) error {
 	l.mu.Unlock()
 
 	err := a.connect(ctx, pin)
+	if a.caller != nil {
+		a.timedOut = ctx.Err() != nil && a.caller.ctx.Err() == nil
+	}
 
 	l.mu.Lock()
 	q.cancelConnect = nil
