@@ -162,6 +162,12 @@ func (m *modelSession) simple(backend *pgproto3.Backend, sql string) {
 	case strings.Contains(sql, "pg_advisory_unlock_all"):
 		m.server.unlockAll(m)
 		row("t")
+	case strings.Contains(sql, "concat_ws"): // the settings of a connection
+		var values []string
+		for _, match := range modelSetting.FindAllStringSubmatch(sql, -1) {
+			values = append(values, match[1])
+		}
+		row(strings.Join(values, ","))
 	case strings.HasPrefix(sql, "SELECT"):
 		row("t")
 	default:
@@ -210,6 +216,8 @@ func (m *modelSession) prepared(name string, params [][]byte) string {
 	}
 	return "t"
 }
+
+var modelSetting = regexp.MustCompile(`set_config\('\w+', '(\d+)', false\)`)
 
 var scriptSetting = regexp.MustCompile(`set_config\('pgadvisory\.(\w+)', (?:CASE WHEN .*? THEN )?'([^']*)'`)
 

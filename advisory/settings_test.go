@@ -253,3 +253,37 @@ func TestLock_survivesTheTimeoutsOfTheRole(t *testing.T) {
 		})
 	}
 }
+
+// What is set once for a connection holds for each of its locks, even if other code on the
+// pool, or the function of a Tx, sets one of the settings by itself.
+func TestLock_hasItsSettingsAfterOtherCodeHasChangedThem(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	names := []string{"tcp_keepalives_idle", "tcp_keepalives_interval", "tcp_keepalives_count", "tcp_user_timeout"}
+	pool, locker := b.another(t, nil, maxConns(2))
+	lock := func() (k *advisory.Lock, held map[string]string) {
+		k, err := locker.TryLock(t.Context(), advisory.ID(7))
+		require.NoError(t, err)
+		require.NoError(t, advisory.OnSession(k, func(conn *pgx.Conn) { held = settingsOf(t, conn, names) }))
+		return k, held
+	}
+	k, want := lock()
+	require.NoError(t, k.Unlock(t.Context()))
+	for _, name := range names {
+		c, err := pool.Acquire(t.Context())
+		require.NoError(t, err)
+		exec(t, c.Conn(), "SET "+name+" = 0")
+		c.Release()
+		k, held := lock()
+		require.Equal(t, want, held, name)
+		require.NoError(t, k.Tx(t.Context(), pgx.TxOptions{}, func(tx pgx.Tx) error {
+			_, err := tx.Exec(t.Context(), "SET "+name+" = 0")
+			return err
+		}))
+		require.NoError(t, k.Unlock(t.Context()))
+		k, held = lock()
+		require.Equal(t, want, held, name)
+		require.NoError(t, k.Unlock(t.Context()))
+	}
+	require.EqualValues(t, 1, pool.Stat().NewConnsCount())
+}

@@ -84,15 +84,18 @@ func (s *Session) Probe(ctx context.Context) error {
 func (s *Session) setUp(ctx context.Context, known *info) error {
 	vanishTimeout := s.config.VanishTimeout
 	once, each := split(wantedSettings(known, vanishTimeout), s.config.Owned)
-	err := s.hold.Run(ctx, s.config.AnswerTimeout, func(ctx context.Context, conn *pgx.Conn) error {
-		_, err := pooler.Ask(ctx, conn.PgConn(), setOnceSQL(once))
+	var answer []string
+	err := s.hold.Run(ctx, s.config.AnswerTimeout, func(ctx context.Context, conn *pgx.Conn) (err error) {
+		answer, err = pooler.Ask(ctx, conn.PgConn(), setOnceSQL(once))
 		return err
 	})
 	if err != nil {
 		return err
 	}
 	if len(once) > 0 { // what another Locker on the pool reckons with is not so any more
-		known.setOnce(once)
+		if err := known.setOnce(once, strings.Join(answer, "")); err != nil {
+			return err
+		}
 		clear(known.texts)
 	}
 	known.texts[vanishTimeout] = newTexts(known, vanishTimeout, each)

@@ -104,7 +104,7 @@ func (s *Session) lockScript(r *Request, p Progress, wait int64, name string) sc
 	held := fmt.Sprintf("'%d'", p.Held)
 	if !p.Configured {
 		held = fmt.Sprintf("CASE WHEN %s THEN CASE WHEN %s THEN %s END ELSE '%d' END",
-			s.texts.areAsBefore(), s.texts.apply(name), held, scriptChanged)
+			s.texts.areAsBefore, s.texts.apply(name), held, scriptChanged)
 	}
 	seat, seats := int32(0), 0
 	if p.Wait && hasSeats(r) {
@@ -160,7 +160,7 @@ func (s *Session) slotScript(slots *Slots, wait int64, name string) script {
 			strings.Join(ids, ","), slots.Announcement, wait),
 		block: slotBlock,
 		result: fmt.Sprintf("CASE WHEN current_setting('pgadvisory.slot') <> '' THEN CASE WHEN %s THEN CASE WHEN %s THEN current_setting('pgadvisory.slot')::bigint END ELSE CASE WHEN %s THEN %d END END END, "+
-			"current_setting('pgadvisory.limit')::bigint", s.texts.areAsBefore(), s.texts.apply(name), cleared, scriptChanged),
+			"current_setting('pgadvisory.limit')::bigint", s.texts.areAsBefore, s.texts.apply(name), cleared, scriptChanged),
 	}
 }
 

@@ -18,7 +18,8 @@ import (
 // idle_session_timeout, the round trip that takes a lock sets, and the one that frees it
 // puts back.
 //
-// A sentinel shows that RESET ALL or DISCARD ALL has undone what was set once.
+// Each try looks whether all are as they are known to be. A sentinel shows that RESET ALL or
+// DISCARD ALL has undone what was set once, also where that changes no value.
 
 // sentinel is a setting that means nothing to the server.
 const sentinel = "pgadvisory.session"
@@ -76,13 +77,15 @@ func split(wanted []setting, owned bool) (once []setting, each settings) {
 	return once, each
 }
 
-// setOnceSQL sets what is set once for a connection, and the sentinel.
+// setOnceSQL sets what is set once for a connection, and the sentinel. It selects how they
+// are then, because not every connection takes them: that of a Unix socket does not.
 func setOnceSQL(once []setting) string {
-	set := []string{setConfig(sentinel, "'set'")}
+	set, are := []string{setConfig(sentinel, "'set'")}, "',', NULL"
 	for _, s := range once {
 		set = append(set, setConfig(s.name, literal(s.value)))
+		are += ", pg_catalog.current_setting('" + s.name + "')"
 	}
-	return "SELECT " + strings.Join(set, " AND ")
+	return "SELECT CASE WHEN " + strings.Join(set, " AND ") + " THEN pg_catalog.concat_ws(" + are + ") END"
 }
 
 // currentSettings is a list of SQL expressions for the values of allSettings. A setting
@@ -95,11 +98,14 @@ func currentSettings() string {
 	return strings.Join(current, ", ")
 }
 
-// areAsBefore is an SQL condition.
-func (s settings) areAsBefore() string {
+// areAsBefore is an SQL condition: the settings are as they are known to be while no lock
+// is held. Other code can have changed each of them.
+func areAsBefore(known *info) string {
 	same := []string{is("current_setting('"+sentinel+"', true)", "'set'")}
-	for _, one := range s {
-		same = append(same, is("current_setting('"+one.name+"')", literal(one.before)))
+	for i, name := range allSettings {
+		if known.current[i] != "" {
+			same = append(same, is("current_setting('"+name+"')", literal(known.current[i])))
+		}
 	}
 	return strings.Join(same, " AND ")
 }
@@ -128,11 +134,16 @@ func (s settings) set(name string, value func(setting) string) string {
 	return strings.Join(set, " AND ")
 }
 
-// setOnce notes that settings were set for good.
-func (known *info) setOnce(once []setting) {
-	for _, s := range once {
-		known.current[slices.Index(allSettings, s.name)] = s.value
+// setOnce notes how settings are that were set for good, by the answer to setOnceSQL.
+func (known *info) setOnce(once []setting, answer string) error {
+	are := strings.Split(answer, ",")
+	if len(are) != len(once) {
+		return wrongAnswer("the server answered the settings of a connection with %q", answer)
 	}
+	for i, s := range once {
+		known.current[slices.Index(allSettings, s.name)] = are[i]
+	}
+	return nil
 }
 
 // checkInterval is how often the server is to look for the client while it works on a

@@ -20,6 +20,7 @@ type texts struct {
 	polls  map[variant]*connhold.Statement
 	begins string // begins a script
 
+	areAsBefore string // an SQL condition
 	afterBegin  string // SQL, in a transaction of the caller's
 	fitForIssue string // an SQL condition
 	needsScript bool   // an Issue needs a script
@@ -31,6 +32,7 @@ func newTexts(known *info, vanishTimeout time.Duration, each settings) *texts {
 		tries: make(map[variant]*connhold.Statement), frees: make(map[variant]*connhold.Statement),
 		polls:  make(map[variant]*connhold.Statement),
 		begins: beginScript(known.major), fitForIssue: fitForIssue(known.major),
+		areAsBefore: areAsBefore(known),
 	}
 	if millis, ok := checkInterval(known, vanishTimeout); ok {
 		t.afterBegin = lookForClient(millis)
@@ -73,7 +75,7 @@ func (t *texts) tryText(v variant) string {
 		lock = fmt.Sprintf("CASE WHEN %s THEN %s ELSE '%s' END", t.fitForIssue, lock, answerUnfit)
 	}
 	return fmt.Sprintf("SELECT CASE WHEN %s THEN CASE WHEN %s THEN %s ELSE '%s' END END",
-		cleared, t.areAsBefore(), lock, answerChanged)
+		cleared, t.areAsBefore, lock, answerChanged)
 }
 
 // releaseText is true when the session held the locks until now. It holds nothing any
