@@ -120,7 +120,7 @@ func TestLock_afterOneThatWasParkedForLongAsksAtOnce(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			left := make(chan error, 1)
 			go func() { _, err := locker.Lock(ctx, advisory.ID(7)); left <- err }()
-			time.Sleep(time.Minute)
+			time.Sleep(time.Minute) //nolint:forbidigo // in a bubble, where time is not real
 			got := make(chan *advisory.Lock, 1)
 			go func() {
 				lock, err := locker.Lock(t.Context(), advisory.ID(7))
