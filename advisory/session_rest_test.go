@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/pgadvisory/pgadvisory/advisory"
+	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
 // Functions of Lock.Tx can lock on the session what it holds already. An Unlock that says
@@ -66,7 +67,7 @@ func TestSession_unlockFreesWhatATransactionHasLockedToo(t *testing.T) {
 // All of several locks are freed, with those of other calls in the same round trip.
 func TestSession_unlockOfSeveralFreesWhatATransactionHasLockedToo(t *testing.T) {
 	t.Parallel()
-	b := setup(t)
+	b := setupWith(t, pgtest.ReadableLog)
 	s := b.openSession(t)
 	all, err := s.TryLockAll(t.Context(), ids(1, 2, 3)...)
 	require.NoError(t, err)

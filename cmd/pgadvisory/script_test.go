@@ -19,7 +19,8 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/pgtest"
 )
 
-// The scripts in testdata/script do what a user does. Besides testscript's own
+// The scripts in testdata/script do what a user does. Those whose name ends with
+// "prepared" get a server with prepared transactions. Besides testscript's own
 // commands there are:
 //
 //	status N command...   runs a command that has to exit with N
@@ -58,7 +59,11 @@ func setUpScript(env *testscript.Env) error {
 	if !ok {
 		return errors.New("testscript's T is not a testing.TB")
 	}
-	db := pgtest.NewWith(t, pgtest.Passwords)
+	needs := []pgtest.Need{pgtest.Passwords}
+	if strings.HasSuffix(t.Name(), "prepared") {
+		needs = append(needs, pgtest.PreparedTransactions)
+	}
+	db := pgtest.NewWith(t, needs...)
 	env.Values[databaseKey], env.Values[testKey] = db, t
 	parsed, err := url.Parse(db.DSN)
 	if err != nil {
