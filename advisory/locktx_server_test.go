@@ -64,18 +64,23 @@ func TestLockTx_honoursTimeoutsOfTheServer(t *testing.T) {
 	require.NoError(t, advisory.LockTx(t.Context(), holder, advisory.ID(7)))
 	for setting, code := range map[string]string{"lock_timeout": "55P03", "statement_timeout": "57014"} {
 		tx := begin(t, b.pool)
-		_, err := tx.Exec(t.Context(), "SET LOCAL "+setting+" = 20")
-		require.NoError(t, err)
 		require.NoError(t, advisory.LockTx(t.Context(), tx, advisory.ID(8)))
+		// It goes with the savepoint: what is not to wait is not to be timed either.
+		limit := func(tx pgx.Tx) {
+			_, err := tx.Exec(t.Context(), "SET LOCAL "+setting+" = 20")
+			require.NoError(t, err)
+		}
 
 		savepoint, err := tx.Begin(t.Context())
 		require.NoError(t, err)
+		limit(savepoint)
 		requireSQLState(t, advisory.LockTx(t.Context(), savepoint, advisory.ID(7)), code)
 		requireSQLState(t, advisory.LockTx(t.Context(), savepoint, advisory.ID(9)), "25P02")
 		require.NoError(t, savepoint.Rollback(t.Context()))
 		require.ErrorIs(t, advisory.TryLockTx(t.Context(), tx, advisory.ID(7)), advisory.ErrNotAcquired, "usable again")
 		require.NotEmpty(t, b.modes(t, tx, advisory.ID(8)))
 
+		limit(tx)
 		requireSQLState(t, advisory.LockTx(t.Context(), tx, advisory.ID(7)), code)
 		require.ErrorIs(t, tx.Commit(t.Context()), pgx.ErrTxCommitRollback)
 		require.Equal(t, 1, b.granted(t))
