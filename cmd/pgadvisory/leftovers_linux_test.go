@@ -90,7 +90,7 @@ func startAsNobody(t *testing.T, dsn, helper string, args ...string) *process {
 // sole is the process id of the only holder's session.
 func sole(t *testing.T, conn *pgx.Conn) (pid int) {
 	t.Helper()
-	require.NoError(t, conn.QueryRow(t.Context(), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`).Scan(&pid))
 	return pid
 }
