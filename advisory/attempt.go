@@ -39,7 +39,7 @@ func (s state) isConfigured() bool {
 // isAnswered reports whether the server has answered on the connection.
 func (s state) isAnswered() bool { return s >= refused }
 
-// attempt is one connection's attempt to get what is asked for.
+// attempt is the attempt to acquire the locks of a request on one connection.
 type attempt struct {
 	locker *Locker
 

@@ -26,7 +26,7 @@ func exportOnce(ctx context.Context, pool *pgxpool.Pool) error {
 		return export(ctx) // ctx ends if the lock is lost
 	})
 	if errors.Is(err, advisory.ErrNotAcquired) {
-		return nil // another replica is at it
+		return nil // another replica is running it
 	}
 	return err
 }

@@ -15,9 +15,9 @@ import (
 // locks of a busy program are gone by then.
 const startDelay = 5 * time.Millisecond
 
-// heldConn is a connection whose session holds locks: watched while it idles, and used by
-// one at a time, who has locked it. Whoever locks it finds the session watched and must
-// leave it watched, or end it.
+// heldConn is a connection whose session holds locks. It is watched while it idles. Its
+// mutex lets one goroutine at a time use it. A goroutine that locks it finds the session
+// watched, and leaves it watched or ends it.
 type heldConn struct {
 	locker  *Locker
 	owner   owner
@@ -26,7 +26,7 @@ type heldConn struct {
 	pid     uint32
 	addr    net.Addr // of the server
 	limits  connhold.Limits
-	mutex   chan struct{} // a token in it: somebody has locked it
+	mutex   chan struct{} // holds a token while it is locked
 	wanted  atomic.Int32  // how many wait for that
 
 	// mu guards the field below. Whether that is nil orders the end of a transaction

@@ -38,7 +38,7 @@ func (b *bundle) greedy(t *testing.T) *greedy {
 	return g
 }
 
-func (g *greedy) giveBack(t *testing.T, n int) {
+func (g *greedy) release(t *testing.T, n int) {
 	t.Helper()
 	for range n {
 		exec(t, g.session, "SELECT pg_advisory_unlock($1)", g.last)
@@ -83,7 +83,7 @@ func (b *bundle) requireFull(t *testing.T, g *greedy, name string, lock *advisor
 		return scan[int](t, b, "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND pid <> $1", int(g.session.PgConn().PID())) == 0
 	})
 	require.Zero(t, b.pool.Stat().AcquiredConns(), name)
-	g.giveBack(t, 50)
+	g.release(t, 50)
 	require.NoError(t, b.pool.Ping(t.Context()), name)
 	lock, err = b.locker.TryLock(t.Context(), advisory.ID(7))
 	require.NoError(t, err, name)
@@ -114,7 +114,7 @@ func TestTryLockAll_whenTheLockTableIsFullInTheMiddle(t *testing.T) {
 		"LockAll":    func() (*advisory.Lock, error) { return b.locker.LockAll(t.Context(), keys...) },
 	} {
 		g := b.greedy(t)
-		g.giveBack(t, 2)
+		g.release(t, 2)
 		lock, err := call()
 		b.requireFull(t, g, name, lock, err)
 	}

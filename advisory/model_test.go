@@ -156,8 +156,8 @@ func (r *modelRun) fail(text string) {
 	r.wrong = text
 }
 
-// enter counts who holds. A lock that may be lost, which can't be known at the same
-// instant, is not counted where sessions die.
+// enter counts the holders of keys. It does not check for overlaps where sessions die:
+// a holder learns of a loss later than the next one is granted the lock.
 func (r *modelRun) enter(_ *advisory.Lock, keys []int, shared bool, n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

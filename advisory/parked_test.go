@@ -15,9 +15,9 @@ import (
 	"github.com/pgadvisory/pgadvisory/internal/lockid"
 )
 
-// fullHouse is a key that is locked, and at which all seats are taken: who wants it
-// exclusively is parked. Free unlocks the key.
-func (b *bundle) fullHouse(t *testing.T, id int64) (free func()) {
+// lockWithAllSeats locks a key and takes all of its seats, so that exclusive waiters are
+// parked. free unlocks the key.
+func (b *bundle) lockWithAllSeats(t *testing.T, id int64) (free func()) {
 	t.Helper()
 	holder := b.session(t)
 	exec(t, holder, "SELECT pg_advisory_lock("+strconv.FormatInt(id, 10)+")")
@@ -48,7 +48,7 @@ func (b *bundle) parkedCall(t *testing.T, key advisory.Key) (leave func()) {
 func TestRLock_afterAWriterThatWasParkedWaitsOnTheServer(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
-	free := b.fullHouse(t, 7)
+	free := b.lockWithAllSeats(t, 7)
 	leave := b.parkedCall(t, advisory.ID(7))
 	got := make(chan *advisory.Lock, 1)
 	go func() {
@@ -76,7 +76,7 @@ func TestLock_withAnIssueAfterOneWithoutThatWasParked(t *testing.T) {
 		RETURN 5;
 	END $$`)
 	require.NoError(t, err)
-	free := b.fullHouse(t, 7)
+	free := b.lockWithAllSeats(t, 7)
 	leave := b.parkedCall(t, advisory.ID(7))
 	type answer struct {
 		lock    *advisory.Lock

@@ -51,7 +51,7 @@ func (a *attempt) planAsk(w *waiter) (step, error) {
 		return stepRefuse, fmt.Errorf("%w: another session holds one of the locks", ErrNotAcquired)
 	case w.try && w.asked:
 		return stepRefuse, errHeldElsewhere
-	case a.state == parked && !w.try && !w.shared: // else it is from one who has left
+	case a.state == parked && !w.try && !w.shared: // a reader may have inherited the session of a writer that left
 		return stepPoll, nil
 	case a.state.isAnswered() && !w.try:
 		return stepWait, nil
@@ -68,10 +68,10 @@ var errHeldElsewhere = fmt.Errorf("%w: another session holds the lock", ErrNotAc
 func (a *attempt) planGrant(w *waiter) (step, error) {
 	switch {
 	case a.shared != w.shared:
-		return stepRelease, nil // whoever asked in the other mode has left
+		return stepRelease, nil // the waiter that asked in the other mode left
 	case w.Issue.IsZero():
 		return stepGrant, nil
-	case a.issue != w.Issue: // that of one who has left
+	case a.issue != w.Issue: // the receipt is of a waiter that left
 		return stepScript, nil
 	case a.state == granted:
 		return stepGrant, nil

@@ -51,7 +51,7 @@ func TestPlan_saysTheNextStep(t *testing.T) {
 		{waiting, waiterFor(trying, asked), stepRefuse},
 		{parked, nil, stepFinish},
 		{parked, waiterFor(), stepPoll},
-		{parked, waiterFor(shared), stepWait}, // parked was one who has left
+		{parked, waiterFor(shared), stepWait}, // a writer that left was parked
 		{parked, waiterFor(trying), stepScript},
 		{parked, waiterFor(trying, asked), stepRefuse},
 		{differing, waiterFor(slotted), stepRefuse},
@@ -59,7 +59,7 @@ func TestPlan_saysTheNextStep(t *testing.T) {
 		{granted, waiterFor(), stepGrant},
 		{granted, waiterFor(trying, asked), stepGrant},
 		{granted, waiterFor(shared), stepRelease},
-		{granted, waiterFor(issued), stepScript}, // the grant was made for one who has left
+		{granted, waiterFor(issued), stepScript}, // the grant was for a waiter that left
 		{blocked, waiterFor(), stepGrant},        // which needs no receipt
 	} {
 		a := &attempt{state: c.state}

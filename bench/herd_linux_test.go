@@ -29,17 +29,7 @@ func BenchmarkHerd(b *testing.B) {
 		b.Run(fmt.Sprintf("sessions=%d/how=pg_advisory_lock", sessions), func(b *testing.B) {
 			herd(b, pg, sessions, func() (waiting, func()) {
 				p := pg.Pool(b, func(c *pgxpool.Config) { c.MaxConns = 1 })
-				return func(ctx context.Context) (func() error, error) {
-					conn, err := p.Acquire(ctx)
-					if err != nil {
-						return nil, err
-					}
-					_, err = conn.Exec(ctx, waitForLock, 7)
-					return func() error {
-						defer conn.Release()
-						return yes(ctx, conn, unlock, 7)
-					}, err
-				}, p.Close
+				return blocked(p), p.Close
 			})
 		})
 		b.Run(fmt.Sprintf("sessions=%d/how=Locker", sessions), func(b *testing.B) {

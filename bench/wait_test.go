@@ -6,27 +6,32 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5/pgxpool"
+
 	"github.com/pgadvisory/pgadvisory/advisory"
 )
+
+// blocked waits on the server until it gets the lock.
+func blocked(p *pgxpool.Pool) waiting {
+	return func(ctx context.Context) (func() error, error) {
+		conn, err := p.Acquire(ctx)
+		if err != nil {
+			return nil, err
+		}
+		_, err = conn.Exec(ctx, waitForLock, 7)
+		return func() error {
+			defer conn.Release()
+			return yes(ctx, conn, unlock, 7)
+		}, err
+	}
+}
 
 // BenchmarkHandOff is the time from the call that unlocks to the return of the call
 // that has been waiting for the lock, on another pool.
 func BenchmarkHandOff(b *testing.B) {
 	pg := startPostgres(b)
 	p := pool(b, pg, 4)
-	handOff(b, "pg_advisory_lock", func() waiting {
-		return func(ctx context.Context) (func() error, error) {
-			conn, err := p.Acquire(ctx)
-			if err != nil {
-				return nil, err
-			}
-			_, err = conn.Exec(ctx, waitForLock, 7)
-			return func() error {
-				defer conn.Release()
-				return yes(ctx, conn, unlock, 7)
-			}, err
-		}
-	})
+	handOff(b, "pg_advisory_lock", func() waiting { return blocked(p) })
 	handOff(b, "Locker", func() waiting {
 		first, second, turn := locker(b, pg, 2), locker(b, pg, 2), 0
 		return func(ctx context.Context) (func() error, error) {

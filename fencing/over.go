@@ -102,7 +102,7 @@ func (o *over[H]) lock(ctx context.Context, resource string, waits bool) (holdin
 		err = h.Check(ctx)
 	}
 	if err != nil {
-		if unlocked := giveBack(ctx, h); unlocked != nil && !errors.Is(err, advisory.ErrLost) {
+		if unlocked := release(ctx, h); unlocked != nil && !errors.Is(err, advisory.ErrLost) {
 			err = errors.Join(err, unlocked)
 		}
 		return holding{}, fmt.Errorf("fencing: lock %q: %w", resource, err)
@@ -110,8 +110,8 @@ func (o *over[H]) lock(ctx context.Context, resource string, waits bool) (holdin
 	return holding{lock: h, resource: resource, token: token}, nil
 }
 
-// giveBack unlocks what was not to be held. It does not keep the caller longer than ctx.
-func giveBack(ctx context.Context, h Hold) error {
+// release unlocks a hold for which no token was drawn. It waits no longer than ctx.
+func release(ctx context.Context, h Hold) error {
 	result := make(chan error, 1)
 	// Ends with the unlock, which bounds itself.
 	go func() { result <- h.Unlock(ctx) }()

@@ -38,7 +38,7 @@ func upload(ctx context.Context, client *redis.Client) error {
 		return send(ctx, lease.Token()) // ctx ends if the lease is lost, before Redis lets go
 	})
 	if errors.Is(err, redislease.ErrNotAcquired) {
-		return nil // another replica is at it
+		return nil // another replica is running it
 	}
 	return err
 }

@@ -152,6 +152,15 @@ func TestRun_killedPgadvisoryKeepsTheLockForWhatCannotBeKilled(t *testing.T) {
 	eventually(t, "the end of the watchdog", func() bool { return !alive(watchdog) })
 }
 
+func requireKilledByALoss(t *testing.T, observer *pgx.Conn, p *process, e escapee) {
+	t.Helper()
+	pid := e.pid()
+	terminateHolders(t, observer)
+	p.ends(79)
+	require.False(t, alive(pid))
+	require.NotContains(t, p.stderr.String(), "as another user")
+}
+
 // setpriv keeps the set-user-ID bit from having an effect: what docs/command.md
 // advises to those who want to keep control.
 func TestRun_lostLockEndsACommandWithoutNewPrivileges(t *testing.T) {
@@ -161,11 +170,7 @@ func TestRun_lostLockEndsACommandWithoutNewPrivileges(t *testing.T) {
 	p := startAsNobody(t, dsn, "escape", append([]string{
 		"run", "--grace", "50ms", "nightly", "--", "setpriv", "--no-new-privs", "--",
 	}, e.command...)...)
-	pid := e.pid()
-	terminateHolders(t, observer)
-	p.ends(79)
-	require.False(t, alive(pid))
-	require.NotContains(t, p.stderr.String(), "as another user")
+	requireKilledByALoss(t, observer, p, e)
 }
 
 // Root may signal whoever the command becomes.
@@ -176,11 +181,7 @@ func TestRun_lostLockEndsACommandOfAnotherUserForRoot(t *testing.T) {
 	p := startWith(t, environ(dsn, helperVar+"=escape"), append([]string{
 		"run", "--grace", "50ms", "nightly", "--", "setpriv", "--reuid", strconv.Itoa(nobody), "--clear-groups", "--",
 	}, e.plain...)...)
-	pid := e.pid()
-	terminateHolders(t, observer)
-	p.ends(79)
-	require.False(t, alive(pid))
-	require.NotContains(t, p.stderr.String(), "as another user")
+	requireKilledByALoss(t, observer, p, e)
 }
 
 // A process that has ended, and that nobody reaps, works on nothing.

@@ -139,11 +139,12 @@ func alive(pid int) bool {
 	return err == nil && len(bytes.TrimSpace(out)) > 0 && out[0] != 'Z'
 }
 
-// count is how many sessions hold, or wait for, advisory locks in the database.
+// count is how many sessions hold, or wait for, advisory locks of one number in the
+// database: those of names, and not the pairs that waiting sessions hold.
 func count(t testing.TB, conn *pgx.Conn, granted bool) int {
 	t.Helper()
 	var n int
-	err := conn.QueryRow(context.Background(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted = $1 AND classid NOT IN (2548727438, 2548727439)
+	err := conn.QueryRow(context.Background(), `SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND granted = $1 AND objsubid = 1
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`, granted).Scan(&n)
 	require.NoError(t, err)
 	return n
@@ -162,7 +163,7 @@ func awaitWaiter(t testing.TB, conn *pgx.Conn) {
 // terminateHolders has the server end the sessions that hold.
 func terminateHolders(t testing.TB, conn *pgx.Conn) {
 	t.Helper()
-	_, err := conn.Exec(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND classid NOT IN (2548727438, 2548727439)
+	_, err := conn.Exec(context.Background(), `SELECT pg_terminate_backend(pid) FROM pg_locks WHERE locktype = 'advisory' AND granted AND objsubid = 1
 		AND database = (SELECT oid FROM pg_database WHERE datname = current_database())`)
 	require.NoError(t, err)
 }

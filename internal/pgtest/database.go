@@ -41,7 +41,7 @@ func (s *sharedServer) newDatabase(t testing.TB) *Database {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := server.template.giveBack(db.Name); err != nil {
+		if err := server.template.recycle(db.Name); err != nil {
 			t.Error(err)
 		}
 	})

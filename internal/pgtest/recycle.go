@@ -39,9 +39,8 @@ const (
 // evictLimit bounds the end of the sessions that a test has left.
 const evictLimit = 5 * time.Second
 
-// giveBack takes a database that a test is done with: for the next one, or to
-// drop it.
-func (t *template) giveBack(name string) error {
+// recycle keeps the database of a test that has ended for another test, or drops it.
+func (t *template) recycle(name string) error {
 	if !t.isPristine(name) {
 		return t.dropDatabase(name)
 	}

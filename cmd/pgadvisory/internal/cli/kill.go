@@ -102,7 +102,7 @@ func holdersOf(ctx context.Context, pool *pgxpool.Pool, name string) ([]lockview
 const terminateSQL = `SELECT pg_catalog.pg_terminate_backend(a.pid) FROM pg_catalog.pg_stat_activity a
 WHERE a.pid OPERATOR(pg_catalog.=) $1::int AND a.backend_start IS NOT DISTINCT FROM $2::timestamptz
 AND EXISTS (SELECT FROM pg_catalog.pg_locks l WHERE l.locktype OPERATOR(pg_catalog.=) 'advisory'
-	AND l.pid OPERATOR(pg_catalog.=) a.pid AND l.granted
+	AND l.pid OPERATOR(pg_catalog.=) a.pid AND l.granted AND l.objsubid OPERATOR(pg_catalog.=) 1
 	AND (l.classid::bigint OPERATOR(pg_catalog.<<) 32) OPERATOR(pg_catalog.|) l.objid::bigint OPERATOR(pg_catalog.=) $3::bigint)`
 
 // terminate ends a holder's session and returns when it holds nothing any more.

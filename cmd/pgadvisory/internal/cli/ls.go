@@ -38,7 +38,9 @@ USER and then APPLICATION. A lock without a name is shown by its key then.
                the number of others. The Go package asks the server again several
                times a second, and its waits show only the time since the last
                request. Waits of run show the whole wait, unless the
-               application_name is set.
+               application_name is set. Of the sessions that run or the Go package
+               keeps waiting for one lock in the exclusive mode, four at most are
+               shown: the others do not wait on the server.
 
 A role sees the client and the times of other roles only with pg_read_all_stats,
 which is part of pg_monitor.
