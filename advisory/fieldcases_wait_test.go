@@ -144,7 +144,7 @@ func TestLock_asksAFewTimesASecond(t *testing.T) {
 			errs <- locker.Do(context.Background(), advisory.ID(7), func(context.Context, *advisory.Lock) error { return nil })
 		}()
 	}
-	b.eventually(t, "all are in the line", func() bool { return advisory.Waiting(locker, advisory.ID(7)) == n })
+	b.eventually(t, "all are in the queue", func() bool { return advisory.Waiting(locker, advisory.ID(7)) == n })
 	exec(t, holder, "SELECT pg_sleep(3)")
 	asked := strings.Count(b.db.Log(t), "DO $pgadvisory$")
 	slices := int(time.Since(start)/advisory.Slice) + 1
