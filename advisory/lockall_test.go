@@ -156,7 +156,7 @@ func TestLockAll_sharesTheLinesWithLock(t *testing.T) {
 			}
 			got <- lock
 		}()
-		b.eventually(t, "it is in the line", func() bool { return advisory.Waiting(b.locker, advisory.ID(id)) == waiting })
+		b.eventually(t, "it is in the queue", func() bool { return advisory.Waiting(b.locker, advisory.ID(id)) == waiting })
 	}
 	ask(func() (*advisory.Lock, error) { return b.locker.LockAll(context.Background(), ids(1, 2)...) }, 2, 1)
 	ask(func() (*advisory.Lock, error) { return b.locker.Lock(context.Background(), advisory.ID(2)) }, 2, 2)
@@ -192,7 +192,7 @@ func TestLockAll_isLostAndRefusedLikeALock(t *testing.T) {
 		_, err := b.locker.LockAll(context.Background(), ids(3, 4)...)
 		waiter <- err
 	}()
-	b.eventually(t, "it is in the line", func() bool { return advisory.Waiting(b.locker, advisory.ID(3)) == 1 })
+	b.eventually(t, "it is in the queue", func() bool { return advisory.Waiting(b.locker, advisory.ID(3)) == 1 })
 	require.NoError(t, b.locker.Close(t.Context()))
 	require.ErrorIs(t, <-waiter, advisory.ErrClosed)
 	require.ErrorIs(t, again.Unlock(t.Context()), advisory.ErrClosed)

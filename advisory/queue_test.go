@@ -82,7 +82,7 @@ func TestLock_whoeverLeavesTheLineDelaysNobody(t *testing.T) {
 				locks <- lock
 			}
 		}()
-		b.eventually(t, "it is in the line", func() bool { return advisory.Waiting(b.locker, key) == i+1 })
+		b.eventually(t, "it is in the queue", func() bool { return advisory.Waiting(b.locker, key) == i+1 })
 	}
 	for i := range n { // all but each third leave
 		if i%3 != 0 {
@@ -201,7 +201,7 @@ func TestLock_nextInLineGoesOnWhenTheHolderIsLost(t *testing.T) {
 		}
 		got <- lock
 	}()
-	b.eventually(t, "it is in the line", func() bool { return advisory.Waiting(b.locker, advisory.ID(7)) == 1 })
+	b.eventually(t, "it is in the queue", func() bool { return advisory.Waiting(b.locker, advisory.ID(7)) == 1 })
 	b.terminate(t, first.BackendPID())
 	second := <-got
 	require.NotEqual(t, first.BackendPID(), second.BackendPID())

@@ -235,7 +235,7 @@ func TestSession_waitersOfTheLockerFollowItsLocks(t *testing.T) {
 		}
 		got <- k
 	}()
-	b.eventually(t, "it is in the line", func() bool { return advisory.Waiting(b.locker, advisory.ID(7)) == 1 })
+	b.eventually(t, "it is in the queue", func() bool { return advisory.Waiting(b.locker, advisory.ID(7)) == 1 })
 	require.EqualValues(t, 1, b.pool.Stat().AcquiredConns())
 	require.NoError(t, lock.Unlock(t.Context()))
 	require.NoError(t, (<-got).Unlock(t.Context()))

@@ -92,7 +92,7 @@ func TestRLock_keepsItsPlaceBehindAWriter(t *testing.T) {
 			}
 			got <- k
 		}()
-		b.eventually(t, "it is in the line", func() bool { return advisory.Waiting(b.locker, key) == before+1 })
+		b.eventually(t, "it is in the queue", func() bool { return advisory.Waiting(b.locker, key) == before+1 })
 		return got
 	}
 	writer := ask(b.locker.Lock)
@@ -153,7 +153,7 @@ func TestRLock_hasNoUpgrade(t *testing.T) {
 		_, err := b.locker.Lock(ctx, advisory.ID(7))
 		got <- err
 	}()
-	b.eventually(t, "it is in the line", func() bool { return advisory.Waiting(b.locker, advisory.ID(7)) == 1 })
+	b.eventually(t, "it is in the queue", func() bool { return advisory.Waiting(b.locker, advisory.ID(7)) == 1 })
 	cancel()
 	err = <-got
 	require.ErrorIs(t, err, context.Canceled)
@@ -162,7 +162,7 @@ func TestRLock_hasNoUpgrade(t *testing.T) {
 }
 
 // What was granted in one mode is not given to who asks for the other: the first
-// in the line may leave while the server grants it.
+// in the queue may leave while the server grants it.
 func TestRLock_whatItLeavesIsNotAWriters(t *testing.T) {
 	t.Parallel()
 	for _, exclusiveFirst := range []bool{false, true} {
@@ -190,7 +190,7 @@ func TestRLock_whatItLeavesIsNotAWriters(t *testing.T) {
 			}
 			got <- lock
 		}()
-		b.eventually(t, "two are in the line", func() bool { return advisory.Waiting(b.locker, key) == 2 && b.waiting(t) == 1 })
+		b.eventually(t, "two are in the queue", func() bool { return advisory.Waiting(b.locker, key) == 2 && b.waiting(t) == 1 })
 		cancel()
 		require.ErrorIs(t, <-gone, context.Canceled)
 		exec(t, holder, "SELECT pg_advisory_unlock(7)")
@@ -221,7 +221,7 @@ func TestRLock_wantOfAConnectionIsItsOwn(t *testing.T) {
 			}
 			got <- err
 		}()
-		b.eventually(t, "it is in the line", func() bool { return advisory.Waiting(b.locker, key) == place })
+		b.eventually(t, "it is in the queue", func() bool { return advisory.Waiting(b.locker, key) == place })
 		return got
 	}
 	ctx, leave := context.WithCancel(t.Context())

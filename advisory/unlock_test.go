@@ -105,7 +105,7 @@ func TestUnlock_whateverTheSessionWasLeftIn(t *testing.T) {
 			}
 			next <- lock
 		}()
-		b.eventually(t, "it is in the line", func() bool { return advisory.Waiting(b.locker, advisory.ID(7)) == 1 })
+		b.eventually(t, "it is in the queue", func() bool { return advisory.Waiting(b.locker, advisory.ID(7)) == 1 })
 		require.NoError(t, lock.Unlock(t.Context()), name)
 		again := <-next
 		require.Equal(t, 1, b.granted(t), name)
